@@ -57,6 +57,7 @@ class World:
         nodes: int = 2,
         accounts: Accounts | None = None,
         limits: LimitRules = UNLIMITED,
+        is_open: Callable[[str], bool] = lambda job_id: True,
     ) -> None:
         self.folder = folder
         self.requests = requests
@@ -64,7 +65,7 @@ class World:
         self.told: list[Report] = []
         self.news = threading.Condition()
         self.cluster = cluster(nodes)
-        self.engine = LocalEngine(folder, self.cluster, self.request_of, self.hear, accounts, limits)
+        self.engine = LocalEngine(folder, self.cluster, self.request_of, self.hear, accounts, limits, is_open=is_open)
 
     def request_of(self, job_id: str) -> tuple[Request, GroupRef | None]:
         return self.requests[job_id], self.members.get(job_id)

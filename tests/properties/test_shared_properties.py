@@ -152,9 +152,12 @@ def test_a_plan_of_a_shared_cluster_is_taken_back_exactly(sharing: str, data: st
         each.now_s += 1.0
         leaving = [held for held in each.held_jobs.values() if held.seq % 2]
         for held in leaving:
-            each.apply(TasksExited(held.id, Exit.FINISHED, held.work_s))
+            each.advance(each.now_s, [TasksExited(held.id, Exit.FINISHED, held.work_s)])
         for number, entry in enumerate(world.trace.jobs):
-            each.apply(JobSubmitted(msgspec.structs.replace(entry.spec, id=f"more {number}", priority=number % 3 - 1)))
+            each.advance(
+                each.now_s,
+                [JobSubmitted(msgspec.structs.replace(entry.spec, id=f"more {number}", priority=number % 3 - 1))],
+            )
     trigger = take_trigger(state)
     before = snapshot(state)
     plan = planner.plan(state, state.memory, trigger)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import click
 from skep import __version__
 from skep.cli.plain import clean_lines
 from skep.core.errors import InputError, InvariantBroken, SkepError, did_you_mean
+from skep.files.umask import STARTED_WITH
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -127,6 +129,7 @@ def skep(ctx: click.Context) -> None:
 
 
 def main() -> None:
+    os.umask(STARTED_WITH)
     try:
         status = skep(standalone_mode=False)
     except InputError as error:

@@ -70,6 +70,7 @@ def start_behind(config: Config, file: str | None, flags: dict[str, Any]) -> Non
     """The same command in a separate process, whose output goes to a file."""
     import subprocess
 
+    from skep.files.umask import STARTED_WITH
     from skep.server.config import open_socket
     from skep.server.datadir import DataDir
     from skep.server.own_log import set_aside
@@ -85,7 +86,13 @@ def start_behind(config: Config, file: str | None, flags: dict[str, Any]) -> Non
         begin = out.tell()
         command = [sys.executable, "-m", "skep.cli.main", "up", *words]
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, close_fds=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            close_fds=True,
+            umask=STARTED_WITH,
         )
     wait_until_ready(child, config, begin)
 

@@ -52,8 +52,7 @@ def write_profile(profile: ClientProfile) -> Path:
     file = profile_file()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     values = {name: value for name, value in msgspec.structs.asdict(profile).items() if value}
-    write_aside(file, "".join(f"{name} = {_quoted(value)}\n" for name, value in values.items()))
-    file.chmod(0o600)
+    write_aside(file, "".join(f"{name} = {_quoted(value)}\n" for name, value in values.items()), 0o600)
     return file
 
 

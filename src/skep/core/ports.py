@@ -181,6 +181,13 @@ class Engine(Protocol):
     def look(self) -> None:
         """Check everything that runs, report what has ended, and then report `Looked`."""
 
+    def problems(self) -> list[str]:
+        """What admins should know of it at this moment."""
+
+    def make_room(self) -> bool:
+        """The store cannot write because the disk is full: end the job that fills it. True if that may have helped. It
+        may take some seconds."""
+
     def forget(self, job_id: str) -> None:
         """Delete what is stored about an ended job, including logs and checkpoints."""
 

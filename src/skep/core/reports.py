@@ -96,6 +96,14 @@ class ShareMeasured(msgspec.Struct, frozen=True, tag="share-measured"):
     """The part of the time, 0 to 1. Those of all tenants of a GPU add up to 1 at most."""
 
 
+class Overrun(msgspec.Struct, frozen=True, tag="overrun"):
+    """The job takes more of the disk than it may, or than there is: it must end."""
+
+    job_id: str
+    launch: int
+    reason: str
+
+
 class Looked(msgspec.Struct, frozen=True, tag="looked"):
     """The engine has checked everything it runs, as requested, and has reported what had ended by then."""
 
@@ -116,6 +124,7 @@ Report = (
     | LaunchFailed
     | Progressed
     | ShareMeasured
+    | Overrun
     | NodeLost
     | NodeBack
     | NodeJoined

@@ -69,12 +69,13 @@ def decode(shown: str, content: bytes, what: str, hint: str) -> str:
     return text
 
 
-def write_aside(path: str | Path, text: str) -> None:
-    """Write beside the target, then rename: a reader never sees a partial file."""
+def write_aside(path: str | Path, text: str, mode: int = 0o666) -> None:
+    """Write beside the target, then rename: a reader never sees a partial file. The umask may take from `mode`."""
     target = Path(path)
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with aside.open("w", encoding="utf-8", newline="") as out:
+        made = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with open(made, "w", encoding="utf-8", newline="") as out:
             out.write(text)
         aside.replace(target)
     except OSError as error:

@@ -39,6 +39,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Processes and threads of one task, enforced by the engine."""
     log_mib: int | None = None
     """The log of one task that is kept, enforced by the engine: the oldest part is deleted first."""
+    job_gib: float | None = None
+    """Disk space of one job: its folders and logs. The engine ends a job that uses more."""
+    disk_gib: float | None = None
+    """Disk space of all jobs, ended ones that are kept included. The engine ends the one that grew most."""
     priority: int | None = None
     """The highest priority that users may set, because a higher one preempts the jobs of others; admins and owners of
     the VC may set more."""
@@ -104,7 +108,7 @@ def _value(name: str, field: Field) -> float | None:
     """`null` lifts a limit."""
     if field.is_null:
         return None
-    if name in ("cpus", "memory_gib"):
+    if name in ("cpus", "memory_gib", "job_gib", "disk_gib"):
         return field.number(most=COUNT_MAX)
     if name == "priority":
         return field.whole(least=-1, most=1000)

@@ -18,6 +18,7 @@ from skep.engines.local.accounts import ROOT_HINT, SEPARATE, SERVER, Accounts, m
 from skep.engines.local.engine import LocalEngine
 from skep.engines.local.gpus import Gpu, find_gpus
 from skep.files.text import load_text
+from skep.files.umask import STARTED_WITH
 from skep.server.config import Config
 from skep.server.private import account_name
 from skep.service.clock import machine_clock
@@ -96,7 +97,7 @@ def job_accounts(config: Config, say: Callable[[str], None]) -> Accounts:
     Without tokens only the server's own account is meant to use it, and the jobs are its own.
     """
     run_as = chosen_run_as(config)
-    accounts = Accounts(run_as, config.data, config.job_files, server_umask())
+    accounts = Accounts(run_as, config.data, config.job_files, STARTED_WITH)
     if accounts.differ:
         say(f"jobs run as other accounts (run_as: {run_as}); their folders are in {accounts.job_files}")
         return accounts
@@ -112,14 +113,11 @@ def chosen_run_as(config: Config) -> str:
     return config.run_as or (SEPARATE if config.needs_token and not missing_rights() else SERVER)
 
 
-def server_umask() -> int:
-    """The umask for jobs is that of the account that started the server; the server's own files are private."""
-    return os.umask(0o077)
-
-
 def local_engine(config: Config, live: Live, accounts: Accounts) -> Engine:
     cluster = live.writer.state.cluster.blank()  # a copy: the state's own is changed in place
-    return LocalEngine(config.data, cluster, live.request_of, live.tell, accounts, config.limits)
+    return LocalEngine(
+        config.data, cluster, live.request_of, live.tell, accounts, config.limits, config.disk, live.is_open
+    )
 
 
 class EngineKind(NamedTuple):

@@ -12,6 +12,7 @@ import msgspec
 
 from skep.core.errors import InputError, did_you_mean
 from skep.engines.local.accounts import SUBMITTER, check_run_as
+from skep.engines.local.upkeep import DiskRules
 from skep.files.document import Field, read_document
 from skep.files.running import default_data
 from skep.files.text import load_text
@@ -20,10 +21,14 @@ from skep.service.values import Json
 
 PORT = 7437
 AUTH = ("none", "token")
+JOB_SHARE, USER_SHARE, ALL_SHARE = 0.25, 0.5, 0.9
+"""How much of the disk one job, one user and all jobs may use by default."""
+RESERVE_SHARE, RESERVE_MAX = 0.05, 2 << 30
+"""What stays free by default: the smaller one."""
 ENGINES = ("local",)
 KEYS = (
     *("cluster", "policy", "engine", "data", "host", "port", "auth", "names", "keep_days", "limits", "run_as"),
-    *("job_files", "profile"),
+    *("job_files", "profile", "disk"),
 )
 
 
@@ -48,6 +53,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_days: float = 30.0
     """Ended jobs are deleted after this many days."""
     limits: LimitRules = UNLIMITED
+    disk: DiskRules = DiskRules()
+    """What jobs leave of the disk."""
     run_as: str = ""
     """The account that jobs run as, see `engines/local/accounts.py`; empty: a safe choice, see `job_accounts`."""
     profile: str = ""
@@ -65,20 +72,40 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.auth == "token"
 
 
-def default_limits() -> Limits:
-    """By default the jobs without GPUs of one user may use all CPUs and memory of this machine at once."""
+def default_limits(data: Path) -> Limits:
+    """By default the jobs without GPUs of one user may use all CPUs and memory of this machine at once; one job may use
+    a quarter of the disk, all jobs of a user half of it."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return msgspec.structs.replace(DEFAULTS, cpus=float(os.cpu_count() or 1), memory_gib=round(memory_gib, 1))
+    disk_gib = disk_size(data) / 2**30
+    return msgspec.structs.replace(
+        DEFAULTS,
+        cpus=float(os.cpu_count() or 1),
+        memory_gib=round(memory_gib, 1),
+        job_gib=float(f"{disk_gib * JOB_SHARE:.3g}"),
+        disk_gib=float(f"{disk_gib * USER_SHARE:.3g}"),
+    )
+
+
+def default_disk(data: Path) -> DiskRules:
+    size = disk_size(data)
+    return DiskRules(int(size * ALL_SHARE), min(int(size * RESERVE_SHARE), RESERVE_MAX))
+
+
+def disk_size(data: Path) -> int:
+    """Of the disk that has this folder, or will have it."""
+    found = os.statvfs(next(each for each in (data, *data.parents) if each.exists()))
+    return found.f_blocks * found.f_frsize
 
 
 def make_config(file: str | None, flags: Json, *, is_new: bool = False) -> Config:
     """`flags` has what was typed; `None` was not."""
     values: Json = {"data": default_data()}
     if file is not None:
-        values |= read_config(file)
+        values |= read_config(file, flags.get("data"))
     values |= {key: value for key, value in flags.items() if value is not None}
     values["data"] = Path(values["data"]).expanduser().absolute()
-    values.setdefault("limits", LimitRules(default_limits()))
+    values.setdefault("limits", LimitRules(default_limits(values["data"])))
+    values.setdefault("disk", default_disk(values["data"]))
     values.setdefault("auth", "none" if is_loopback(values.get("host", "127.0.0.1")) else "token")
     typed = frozenset(key for key in ("cluster", "policy") if flags.get(key) is not None)
     config = Config(**values, typed=typed, is_new=is_new)
@@ -100,12 +127,13 @@ def make_config(file: str | None, flags: Json, *, is_new: bool = False) -> Confi
     return config
 
 
-def read_config(path: str) -> Json:
-    """The keys in the file; a relative path in it starts at its folder."""
+def read_config(path: str, data: str | None = None) -> Json:
+    """The keys in the file; a relative path in it starts at its folder. `data` is the data folder if it was typed."""
     document = read_document(load_text(path, what="a config file (YAML)"), path)
     found = document.fields(KEYS)
     folder = Path(path).absolute().parent
-    values = {key: _value(key, field) for key, field in found.items()}
+    place = Path(data or (found["data"].text("the data") if "data" in found else default_data())).expanduser()
+    values = {key: _value(key, field, folder / place) for key, field in found.items()}
     for key in ("data", "job_files", "profile"):
         if key in values:
             values[key] = str(folder / Path(values[key]).expanduser())
@@ -115,13 +143,15 @@ def read_config(path: str) -> Json:
 
 
 # Of the type that `Config` has for this key.
-def _value(key: str, field: Field) -> Any:
+def _value(key: str, field: Field, data: Path) -> Any:
     if key == "port":
         return field.whole(least=0, most=65535)
     if key == "keep_days":
         return field.number(above=0.0, most=36500)
     if key == "limits":
-        return read_limits(field, default_limits())
+        return read_limits(field, default_limits(data))
+    if key == "disk":
+        return read_disk(field, default_disk(data))
     if key == "names":
         return tuple(name.text().lower() for name in field.items())
     word = field.text(f"the {key}")
@@ -130,6 +160,16 @@ def _value(key: str, field: Field) -> Any:
     if key == "run_as" and (expected := check_run_as(word)):
         raise field.fault(expected)
     return word
+
+
+def read_disk(field: Field, base: DiskRules) -> DiskRules:
+    """The section `disk`: `null` lifts the limit of all jobs."""
+    given = field.fields(("all_gib", "reserve_gib"))
+    found = {name: None if each.is_null else int(each.number(most=2**40) * 2**30) for name, each in given.items()}
+    return DiskRules(
+        found.get("all_gib", base.all_bytes),
+        found.get("reserve_gib", base.reserve_bytes) or 0,
+    )
 
 
 def is_loopback(host: str) -> bool:

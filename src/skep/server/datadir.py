@@ -13,6 +13,7 @@ import msgspec
 from skep.core.errors import InputError
 from skep.files.running import RunningProcess, forget, read_running, remember
 from skep.files.text import write_aside
+from skep.files.umask import make_above
 from skep.server.private import check_private
 
 
@@ -65,9 +66,11 @@ def remove_parts(folder: Path) -> None:
 
 
 def prepare_folder(path: Path) -> None:
-    """Created if it does not exist, for its owner alone: it contains commands and environments of jobs."""
+    """Created if it does not exist, for its owner alone: it contains commands and environments of jobs. The same holds
+    for everything that this process makes from now on."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_above(path)
+        path.mkdir(mode=0o700, exist_ok=True)
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
         check_private(path)

@@ -278,6 +278,8 @@ class LimitsSchema(Answer):
     memory_gib: float | None
     processes: int | None
     log_mib: int | None
+    job_gib: float | None
+    disk_gib: float | None
     priority: int | None
 
 

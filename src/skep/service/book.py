@@ -197,7 +197,8 @@ class Book:
         outcome = state.groups[record.id].outcome
         if outcome is JobState.SUCCEEDED:
             return str(outcome), ""
-        return str(outcome or JobState.STOPPED), record.why_failed or reason
+        failed = record.why_failed if outcome is JobState.FAILED else ""  # else of a failure that was retried
+        return str(outcome or JobState.STOPPED), failed or reason
 
 
 def shown_state(job: Job) -> str:

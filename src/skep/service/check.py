@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,10 +17,14 @@ from skep.core.errors import InputError
 from skep.core.state import State
 from skep.jobs.request import Request
 from skep.service.book import Book, owner_of
+from skep.service.clock import Mark
 from skep.service.store import JOB_COLUMNS, PUT_BACK, Attempt, Notice, Store, StoredJob, attempt_row, job_row
 
 CHECK_S = 5.0
 """The time limit for checking a large store, newest rows first."""
+NUMBER_MAX = 10**15
+TIME_MAX_S = 1e11
+"""The year 5138: a clock that follows a later time would never agree with that of the machine."""
 STEP = 10_000
 """SQLite instructions between two checks of the time."""
 
@@ -95,9 +99,27 @@ def _keys(db: sqlite3.Connection) -> Iterator[None]:
 def _meta(db: sqlite3.Connection) -> Iterator[None]:
     for row in db.execute("SELECT name, value FROM meta"):
         name, value = msgspec.convert(row, tuple[str, str])
-        if name == "next_job":
-            int(value)
+        if name in ("next_job", "epoch"):
+            in_range(int(value), NUMBER_MAX)
+        elif name == "clock":
+            in_range(msgspec.json.decode(value, type=Mark).at_s, TIME_MAX_S)
         yield
+
+
+def _numbers(db: sqlite3.Connection) -> Iterator[None]:
+    """Numbers that leave room for the next ones."""
+    for table in ("log", "snapshots", "jobs", "events"):
+        in_range(db.execute(f"SELECT max(abs(seq)) FROM {table}").fetchone()[0] or 0, NUMBER_MAX)
+        yield
+    for table, seq in db.execute("SELECT name, seq FROM sqlite_sequence"):
+        msgspec.convert((table, seq), tuple[Literal["events"], int])
+        in_range(seq, NUMBER_MAX)
+        yield
+
+
+def in_range(value: float, most: float) -> None:
+    if not 0 <= value <= most:  # neither is a NaN
+        raise ValueError(f"{value:g} is not between 0 and {most:g}")
 
 
 CHECKS: tuple[tuple[str, Callable[[sqlite3.Connection], Iterator[None]]], ...] = (
@@ -106,6 +128,7 @@ CHECKS: tuple[tuple[str, Callable[[sqlite3.Connection], Iterator[None]]], ...] =
     ("a row of events", _events),
     ("a row of keys", _keys),
     ("a row of meta", _meta),
+    ("the numbers of rows", _numbers),
 )
 
 
@@ -119,6 +142,8 @@ def validate(value: Any, kind: Any) -> None:
 
 def check_open_jobs(store: Store, state: State, book: Book) -> None:
     """The tables and the log are written together, so they must have the same open jobs."""
+    if not 0 <= state.now_s <= TIME_MAX_S:
+        raise damaged(store, f"its log ends at {state.now_s:g} s")
     open_jobs = {owner_of(state, job.id) for job in state.jobs.values() if not job.state.is_final}
     for job_id in sorted(open_jobs ^ book.records.keys(), key=int):
         where = "log, but not in the table of jobs" if job_id in open_jobs else "table of jobs, but not in the log"

@@ -9,7 +9,7 @@ from skep.core.errors import InputError
 from skep.service.store import Store
 
 NAME = "skep.db"
-JOURNALS = ("-wal", "-shm")
+JOURNALS = ("-wal", "-shm", "-journal")
 PUT_BACK = "`skep restore FILE` puts a backup in its place; `skep up --new` begins anew and ends what runs"
 
 

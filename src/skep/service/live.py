@@ -93,6 +93,7 @@ class Live(Reads):
         self.engine = make_engine(self)
         # After a restored backup there may be files of jobs that it does not know: their numbers are in use.
         self.writer.next_job = max(self.writer.next_job, self.engine.last_job() + 1)
+        store.make_room = self.engine.make_room
         self.writer.start(self.engine)
         self._closing = threading.Event()
         self._threads = [
@@ -199,6 +200,10 @@ class Live(Reads):
         specs = to_core(request, self.store.owner(core_id)[0]) if job is None else [job.spec]
         return request, next(spec.group for spec in specs if spec.id == core_id)
 
+    def is_open(self, core_id: str) -> bool:
+        """For engines: true if the job has not ended."""
+        return self.writer.book.of(core_id) is not None
+
     def _request_of(self, core_id: str) -> Request:
         record = self.writer.book.of(core_id)
         if record is not None:
@@ -261,7 +266,7 @@ class Live(Reads):
 
     def problems(self) -> list[str]:
         """Problems that an admin should know."""
-        found = [problem for problem in (self.clock.problem,) if problem]
+        found = [problem for problem in (self.clock.problem,) if problem] + self.engine.problems()
         if self.bounded.waits_s > SLOW_S:
             found.append(f"the policy has been deciding for {self.bounded.waits_s:.0f} s, and all commands wait for it")
         return found + self.policy_problems()

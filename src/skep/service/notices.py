@@ -112,7 +112,7 @@ def notify_stopped_by_group(turn: Turn, state: State, record: Record) -> None:
     """The group whose other members ended it. Not reported for a job's own tasks, which end together."""
     ref = state.jobs[record.members[0]].spec.group
     group = state.groups.get(ref.id) if ref is not None else None
-    if record.request.gang and group is not None and group.reason == record.row.reason:
+    if record.request.gang and group is not None and group.reason and group.reason == record.row.reason:
         turn.notify("stop-requested", group.reason, record.id)
 
 

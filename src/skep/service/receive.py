@@ -16,6 +16,7 @@ from skep.core.events import (
     NodeLost,
     OthersChanged,
     ProgressReported,
+    StopRequested,
     SuspendRefused,
     TasksExited,
     TasksMoved,
@@ -31,6 +32,7 @@ from skep.core.reports import (
     LaunchFailed,
     Looked,
     Moved,
+    Overrun,
     Progressed,
     Refused,
     Report,
@@ -44,10 +46,12 @@ from skep.jobs.exits import classify, react
 from skep.service.book import Record
 
 if TYPE_CHECKING:
+    from skep.service.turn import Turn
     from skep.service.writer import Writer
 
 
 KILLED = 137
+FULL_DISK = "full-disk"
 NOT_STARTED = -310
 TEXT_MAX = 300
 
@@ -68,7 +72,7 @@ class Received(msgspec.Struct):
 def receive(writer: Writer, now_s: float, report: Report) -> Received | None:
     """The events of a report; none if it is stale, a duplicate, or changes nothing."""
     state = writer.state
-    if isinstance(report, Looked | Fenced | Membership):
+    if isinstance(report, Looked | Fenced | Membership | Overrun):
         return None  # The writer itself handles them.
     if isinstance(report, NodeLost | NodeBack):
         is_news = isinstance(report, NodeLost) != (report.node in state.health.lost)
@@ -149,10 +153,25 @@ def node_notice(event: Membership) -> tuple[str, str]:
     return ("joined" if isinstance(event, NodeJoined) else "changed"), f"{spec.name} has {what}"
 
 
+def stop_overruns(writer: Writer, turn: Turn, reports: list[Report]) -> None:
+    """Jobs that take too much of the disk are stopped, with all their tasks."""
+    for report in reports:
+        if not isinstance(report, Overrun):
+            continue
+        record, job = writer.book.of(report.job_id), writer.state.jobs.get(report.job_id)
+        if record is None or job is None or job.is_ending or job.held is None or report.launch < job.held_launch:
+            continue  # stale or duplicate
+        turn.events += [StopRequested(name, report.reason) for name in record.members]
+        turn.notify("stop-requested", report.reason, record.id)
+
+
 def _exited(record: Record, job: Job, work: Work, report: Exited) -> Received:
     if report.was_stopped:
-        is_killed = report.code == KILLED
-        text = "killed when its grace period was over" if is_killed else "exited after SIGTERM, as requested"
+        text = "exited after SIGTERM, as requested"
+        if report.cause == FULL_DISK:
+            text = "killed, because the disk was nearly full"
+        elif report.code == KILLED:
+            text = "killed when its grace period was over"
         return _left(job, work.done_s, report, Exit.PREEMPTED, text)
     if report.cause == "node-lost":
         return _left(job, work.saved_s, report, Exit.NODE_LOST, "its node was lost")
@@ -174,7 +193,9 @@ def _ended(record: Record, job: Job, work: Work, launch: int, code: int, cause: 
     tries = request.retries if request.gang or member is None else request.tasks[member.role].retries
     retry, delay_s = react(found, job.retries, tries)
     text = f"{found.phrase}: {text}" if code == NOT_STARTED else found.phrase
-    exit = Exit.RETRIED if retry and not job.is_ending else Exit.FAILED
+    exit = Exit.FAILED
+    if retry:  # one that was asked to end meanwhile did not fail by itself
+        exit = Exit.STOPPED if job.is_ending else Exit.RETRIED
     received = Received([TasksExited(job.id, exit, work.saved_s, launch)], job.id, launch, text, code, found.advice)
     if exit is Exit.RETRIED and delay_s > 0:
         reason = f"back-off of {delay_s:g} s after: {text[:TEXT_MAX]}"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from pathlib import Path
 
 from skep.core.errors import InputError
 from skep.service.check import check_open_jobs, check_rows, damaged
-from skep.service.files import JOURNALS, NAME, size_of
+from skep.service.files import JOURNALS, NAME
 from skep.service.recover import DAMAGE
 from skep.service.store import Store
 from skep.service.writer import Writer
+
+NAME_ONE = "name a file that `skep backup` made"
+MAGIC = b"SQLite format 3\0"
 
 
 def put_back(file: Path, data: Path, stamp: str) -> tuple[Path | None, int]:
@@ -23,12 +27,9 @@ def put_back(file: Path, data: Path, stamp: str) -> tuple[Path | None, int]:
     copy = data / f".{NAME}.restore"
     try:
         if store.exists() and os.path.samefile(file, store):
-            raise InputError(f"{file} is the store itself", hint="name a file that `skep backup` made")
+            raise InputError(f"{file} is the store itself", hint=NAME_ONE)
         remove(copy)
-        os.close(os.open(copy, os.O_CREAT | os.O_WRONLY, 0o600))
-        shutil.copyfile(file, copy)
-        if size_of(file) == 0:
-            raise InputError(f"{file} is empty", hint="name a file that `skep backup` made")
+        take_copy(file, copy)
         open_jobs = check_whole(copy, file)
         sync(copy)
         kept = keep_aside(store, stamp)
@@ -41,13 +42,31 @@ def put_back(file: Path, data: Path, stamp: str) -> tuple[Path | None, int]:
     return kept, open_jobs
 
 
+def take_copy(file: Path, copy: Path) -> None:
+    """The copy is checked and used: others may change the file meanwhile."""
+    if not stat.S_ISREG(os.stat(file).st_mode):
+        raise InputError(f"{file} is not a file", hint=NAME_ONE)
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as content:
+        status = os.fstat(content.fileno())
+        if status.st_size == 0:
+            raise InputError(f"{file} is empty", hint=NAME_ONE)
+        if content.read(len(MAGIC)) != MAGIC:
+            raise InputError(f"{file} is not a store of Skep", hint=NAME_ONE)
+        free = shutil.disk_usage(copy.parent).free
+        if status.st_size > free:
+            raise InputError(f"{file} has {status.st_size:,} bytes, and {free:,} are free in {copy.parent}")
+        content.seek(0)
+        with open(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as target:
+            shutil.copyfileobj(content, target)
+
+
 def check_whole(copy: Path, file: Path) -> int:
     """Raises, naming the file, unless a server could start from it. Returns the number of open jobs."""
     try:
         store = Store(copy)
         try:
             if store.log_seq == 0:
-                raise InputError(f"{copy} holds nothing", hint="name a file that `skep backup` made")
+                raise InputError(f"{copy} holds nothing", hint=NAME_ONE)
             if not check_rows(store, limit_s=float("inf")):
                 raise damaged(store, "it could not be checked")
             writer = Writer(store, 0.0)

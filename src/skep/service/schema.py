@@ -15,6 +15,7 @@ import sqlite3
 from pathlib import Path
 
 from skep.core.errors import InputError
+from skep.files.text import shorten
 
 APPLICATION = 0x536B6570
 """Marks the file as a store of Skep (`Skep`), to distinguish it from other SQLite files."""
@@ -74,23 +75,51 @@ def take_step(db: sqlite3.Connection, number: int, step: str) -> None:
 
 
 def refuse_unknown(path: Path) -> None:
-    """Raises if the file is not a store, or was written by a newer program; it is not changed."""
+    """Raises if the file is not a store, was written by a newer program, or has anything beside what a store has, such
+    as a trigger, which would run inside our transactions. It is not changed."""
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         version, application = (
             db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id")
         )
-        has_tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
+        found = schema_of(db)
     finally:
         db.close()
-    is_begun = version == 0 and not has_tables  # a crash during its creation
-    if not (is_begun or application == APPLICATION):
-        raise InputError(f"{path} is not a store of Skep", hint="put the store back, or use another --data")
-    if version > VERSION:
+    if version > VERSION and application == APPLICATION:
         raise InputError(
             f"{path} was written by a newer Skep (format {version}; this one knows formats up to {VERSION})",
             hint="use that version, or go back as docs/upgrade.md says",
         )
+    hint = "put the store back, or use another --data"
+    expected = made_by(version) if 0 <= version <= VERSION else set()
+    is_begun = version == 0 and not found  # a crash during its creation
+    if not is_begun and (application != APPLICATION or not found & expected):
+        raise InputError(f"{path} is not a store of Skep", hint=hint)
+    if differing := sorted(found ^ expected):
+        kind, name, *_ = differing[0]
+        how = "has no" if differing[0] in expected else "has a foreign"
+        raise InputError(f"{path} is not as Skep makes a store: it {how} {kind} {shorten(name)}", hint=hint)
+
+
+Entry = tuple[str, str, str, str]
+"""What SQLite notes of a table, index, view or trigger: its kind, its name, its table, the statement that made it."""
+ENTRIES_READ = 1000
+
+
+def schema_of(db: sqlite3.Connection) -> set[Entry]:
+    rows = db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchmany(ENTRIES_READ)
+    return {(str(kind), str(name), str(table), " ".join(str(sql).split())) for kind, name, table, sql in rows}
+
+
+def made_by(version: int) -> set[Entry]:
+    """The schema of a store of this format."""
+    db = sqlite3.connect(":memory:")
+    try:
+        for step in STEPS[:version]:
+            db.executescript(step)
+        return schema_of(db)
+    finally:
+        db.close()
 
 
 def copy_path(path: Path, version: int) -> Path:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -22,6 +23,8 @@ from skep.service.sight import EVERYTHING, Sight
 from skep.service.values import SqlRow, SqlValue
 
 PUT_BACK = "`skep restore FILE` puts a backup in its place and keeps this one aside"
+T = TypeVar("T")
+FULL_TRIES = 5
 SNAPSHOT_COLUMNS = "seq, cluster_name, cluster, policy, files, state, crc"
 
 JOB_COLUMNS = [
@@ -156,6 +159,8 @@ class Store:
         self.path = path
         self.mark = ""
         """The positions of the clocks, written with the next write; None without a clock."""
+        self.make_room: Callable[[], bool] = lambda: False
+        """Called if the disk is full; true if another attempt may succeed."""
         self._local = threading.local()
         self._readers: list[sqlite3.Connection] = []
         try:
@@ -188,17 +193,21 @@ class Store:
 
     def commit(self, writes: Writes) -> None:
         """Write atomically; durable when this returns."""
-        db = self.db
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            self._write(writes)
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+        self._in_transaction(lambda: self._write(writes))
         self.anchor.check()
         self.log_seq += len(writes.log)
+
+    def _in_transaction(self, write: Callable[[], T]) -> T:
+        """A full disk may be full no longer when the job that filled it has ended."""
+        for _ in range(FULL_TRIES):
+            try:
+                with Transaction(self.db):
+                    return write()
+            except sqlite3.OperationalError as error:
+                if not is_full(error) or not self.make_room():
+                    raise
+        with Transaction(self.db):
+            return write()
 
     def _write(self, writes: Writes) -> None:
         db = self.db
@@ -229,30 +238,32 @@ class Store:
 
     def save_snapshot(self, saved: Snapshot) -> None:
         """Store a snapshot at the present end of the log; the previous one is kept too."""
-        with Transaction(self.db):
-            words = [saved.cluster_name, saved.cluster, saved.policy, as_json(saved.files)]
-            crc = checksum(saved.seq, *(word.encode() for word in words), saved.state)
-            self.db.execute(
-                f"INSERT OR REPLACE INTO snapshots ({SNAPSHOT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (saved.seq, *words, saved.state, crc),
-            )
-            self.db.execute(
-                "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)"
-            )
+        self._in_transaction(lambda: self._save_snapshot(saved))
+
+    def _save_snapshot(self, saved: Snapshot) -> None:
+        words = [saved.cluster_name, saved.cluster, saved.policy, as_json(saved.files)]
+        crc = checksum(saved.seq, *(word.encode() for word in words), saved.state)
+        self.db.execute(
+            f"INSERT OR REPLACE INTO snapshots ({SNAPSHOT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (saved.seq, *words, saved.state, crc),
+        )
+        self.db.execute("DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)")
 
     def forget(self, before_s: float) -> list[str]:
         """Delete jobs that ended before that, and the log as far as snapshots cover it. Returns the ids of those
         jobs."""
-        with Transaction(self.db):
-            gone = [row[0] for row in self.db.execute("SELECT seq FROM jobs WHERE finish_s < ?", (before_s,))]
-            self.db.executemany("DELETE FROM jobs WHERE seq=?", [(seq,) for seq in gone])
-            for table in ("attempts", "members"):
-                self.db.executemany(f"DELETE FROM {table} WHERE job=?", [(seq,) for seq in gone])
-            self.db.execute("DELETE FROM events WHERE at_s < ?", (before_s,))
-            self.db.execute("DELETE FROM keys WHERE at_s < ?", (before_s,))
-            # As far as both snapshots cover it: if one is damaged, the other and the log are used.
-            both = "SELECT iif(count(*) = 2, min(seq), 0) FROM snapshots"
-            self.db.execute(f"DELETE FROM log WHERE at_s < ? AND seq <= ({both})", (before_s,))
+        return self._in_transaction(lambda: self._forget(before_s))
+
+    def _forget(self, before_s: float) -> list[str]:
+        gone = [row[0] for row in self.db.execute("SELECT seq FROM jobs WHERE finish_s < ?", (before_s,))]
+        self.db.executemany("DELETE FROM jobs WHERE seq=?", [(seq,) for seq in gone])
+        for table in ("attempts", "members"):
+            self.db.executemany(f"DELETE FROM {table} WHERE job=?", [(seq,) for seq in gone])
+        self.db.execute("DELETE FROM events WHERE at_s < ?", (before_s,))
+        self.db.execute("DELETE FROM keys WHERE at_s < ?", (before_s,))
+        # As far as both snapshots cover it: if one is damaged, the other and the log are used.
+        both = "SELECT iif(count(*) = 2, min(seq), 0) FROM snapshots"
+        self.db.execute(f"DELETE FROM log WHERE at_s < ? AND seq <= ({both})", (before_s,))
         return [str(seq) for seq in gone]
 
     # Recovery ---------------------------------------------------------------------------------------------------
@@ -416,7 +427,17 @@ class Transaction:
         self.db.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        self.db.execute("COMMIT" if kind is None else "ROLLBACK")
+        try:
+            if kind is None:
+                self.db.execute("COMMIT")
+        finally:
+            if self.db.in_transaction:  # SQLite itself ends it after some errors
+                self.db.execute("ROLLBACK")
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    """SQLite reports a disk without space as full, and at some calls as an error of input or output."""
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
 def conditions(where: JobFilter) -> tuple[list[str], list[SqlValue]]:

@@ -51,7 +51,7 @@ from skep.service.lendable import Lendable
 from skep.service.limits import Limiter
 from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
 from skep.service.progress import Measure, PresentFigures, Reports, nobody_measured
-from skep.service.receive import Received, news_of_nodes, node_notice, receive
+from skep.service.receive import Received, news_of_nodes, node_notice, receive, stop_overruns
 from skep.service.recover import recover, wanted
 from skep.service.store import Notice, Snapshot, Store, Writes
 from skep.service.turn import Command, NotYet, Turn
@@ -190,6 +190,7 @@ class Writer:
         received = [found for report in reports if (found := receive(self, turn.at_s, report)) is not None]
         for each in received:
             turn.events += each.events
+        stop_overruns(self, turn, reports)
         actions: list[Action | Cluster] = []
         if nodes := news_of_nodes(self.state, reports):
             actions += self._take_in(turn, received)  # first what has ended

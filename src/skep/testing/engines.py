@@ -51,6 +51,12 @@ class NoEngine:
 
     def look(self) -> None: ...
 
+    def problems(self) -> list[str]:
+        return []
+
+    def make_room(self) -> bool:
+        return False
+
     def forget(self, job_id: str) -> None: ...
 
     def close(self) -> None: ...

@@ -64,7 +64,7 @@ limits:
     assert rules.of_vc("lab") == Limits(cpus=1.5, log_mib=4)
     assert rules.of_vc("other") == Limits()
     assert (rules.of_task("ann", "lab").log_mib, rules.of_task("ann", "other").log_mib) == (4, 8)
-    assert make_config(None, {"data": str(tmp_path)}).limits.of_user("bob") == default_limits()
+    assert make_config(None, {"data": str(tmp_path)}).limits.of_user("bob") == default_limits(tmp_path)
 
 
 def test_where_data_is_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,6 @@ def test_jobs_of_others_do_not_run_as_the_server_if_it_may_choose(
 ) -> None:
     monkeypatch.setattr("skep.engines.local.accounts.SHARED", tmp_path)
     monkeypatch.setattr("skep.engines.local.accounts.first_closed", lambda _: None)
-    monkeypatch.setattr("skep.server.build.server_umask", lambda: 0o022)
     said: list[str] = []
     for rights in ([], ["CAP_SETUID"]):
         monkeypatch.setattr("skep.server.build.missing_rights", lambda rights=rights: rights)

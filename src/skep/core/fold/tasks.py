@@ -148,8 +148,11 @@ def tasks_exited(state: State, event: TasksExited) -> None:
         state.cluster.give(job.bound, seq)
         job.bound = None
     final = ENDS.get(event.exit)
-    if job.is_ending and final is not SUCCEEDED:
-        final = STOPPED
+    if job.is_ending:
+        if final is None:
+            final = STOPPED
+        elif final is not STOPPED:
+            job.reason = ""  # it was the reason of a stop that came too late: the job ended by itself
     if final is not None:
         end(state, job, final)
         return

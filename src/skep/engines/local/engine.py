@@ -29,6 +29,7 @@ from skep.engines.local.folder import Folder
 from skep.engines.local.job_files import JobFiles
 from skep.engines.local.runs import Runs
 from skep.engines.local.start import forks
+from skep.engines.local.upkeep import DiskRules, RunningJob, Upkeep
 from skep.files.untrusted import reserve
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
@@ -60,9 +61,11 @@ class LocalEngine(JobFiles):
         tell: Callable[[list[Report]], None],
         accounts: Accounts | None = None,
         limits: LimitRules = UNLIMITED,
+        disk: DiskRules | None = None,
+        is_open: Callable[[str], bool] = lambda job_id: True,
     ) -> None:
         """`request_of` returns the request of a job of the core and, for a member of an incremental job, which member
-        it is."""
+        it is. `is_open` is true for a job that may still be started; the files of others are packed."""
         accounts = accounts or Accounts()
         self.folder = Folder(folder.absolute(), accounts.job_files if accounts.differ else None)
         self.folder.prepare()
@@ -74,6 +77,7 @@ class LocalEngine(JobFiles):
         self._epoch = 0
         """The epoch of the server that the engine acts for; 0 before `adopt`."""
         self.tell = tell
+        self.is_open = is_open
         self.runs = Runs(self.folder, cluster, Beginner(self.folder, self.groups, accounts, limits), request_of)
         self._todo: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]]] = SimpleQueue()
         self._bell = os.open(self.folder.reports, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -82,9 +86,11 @@ class LocalEngine(JobFiles):
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_open = True
         self._removal: threading.Thread | None = None
+        self.upkeep = Upkeep(self.folder, self, limits, disk)
         self._remove_forgotten()
         self._thread = threading.Thread(target=self._work, name="skep-local-engine", daemon=True)
         self._thread.start()
+        self.upkeep.start()
 
     # Commands; any thread.
 
@@ -120,9 +126,17 @@ class LocalEngine(JobFiles):
     def forget(self, job_id: str) -> None:
         if job_id not in self.runs.by_job:
             self.folder.put_aside(job_id)
+            self.upkeep.forget(job_id)
             self._remove_forgotten()
 
+    def problems(self) -> list[str]:
+        return [f"{self.runs.shortage}: no job is started"] if self.runs.shortage else []
+
+    def make_room(self) -> bool:
+        return self.upkeep.make_room()
+
     def close(self) -> None:
+        self.upkeep.close()
         self._ask(setattr, self, "_is_open", False)
         self._thread.join()
         os.close(self._bell)
@@ -133,6 +147,30 @@ class LocalEngine(JobFiles):
         if self._removal is None or not self._removal.is_alive():
             self._removal = threading.Thread(target=self.folder.remove_aside, name="skep-local-remove", daemon=True)
             self._removal.start()
+
+    # For the upkeep
+
+    def running(self) -> list[RunningJob]:
+        return [RunningJob(run.job_id, not run.was_found) for run in list(self.runs.by_job.values())]
+
+    def take_ended(self) -> list[str]:
+        return [self.runs.ended.popleft() for _ in range(len(self.runs.ended))]
+
+    def whose(self, job_id: str) -> tuple[str, str] | None:
+        try:
+            request, _ = self.runs.request_of(job_id)
+        except Exception:  # It is not in the store: deleted, or of a later time than a restored backup.
+            return None
+        return request.user, request.vc
+
+    def end_job(self, job_id: str, reason: str, *, at_once: bool) -> None:
+        self._ask(self.runs.end_for_disk, job_id, reason, at_once)
+
+    def end_writer(self, reason: str) -> None:
+        self._ask(self.runs.end_writer, reason)
+
+    def set_shortage(self, reason: str) -> None:
+        self.runs.shortage = reason
 
     # The thread
 
@@ -232,6 +270,7 @@ class LocalEngine(JobFiles):
             paths = [path for path in paths if not self._is_seen_to(path)]
             if paths:
                 time.sleep(LOOK_S)
+        self.upkeep.may_pack = True
 
     def _is_seen_to(self, path: Path) -> bool:
         """False if it cannot be read now, which does not mean that nothing runs."""

@@ -2,6 +2,7 @@
 
     jobs/<job>/<launch>/launch.json             the tasks of this launch: their seats and ports
     jobs/<job>/<launch>/<role>-<index>/         one task: the files of its shim, see `shim.py`
+    jobs/<job>.packed                           what is left of an ended job, see `packed.py`
     reports                                     the fifo for notifications of shims
     epoch                                       which server may act, see `fence.py`
 
@@ -25,13 +26,14 @@ import os
 import subprocess
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from skep.core.errors import InputError, NotFound
-from skep.engines.local.disk import write_whole
-from skep.files.untrusted import NOT_THERE, decode_as, is_file, read_small
+from skep.engines.local.disk import remove_folder, write_whole
+from skep.engines.local.packed import ENDING, Packed
+from skep.files.untrusted import NOT_THERE, decode_as, is_file, read_small, status_of
 
 NAME_MAX = 120
 FILES_VERSION = 1
@@ -94,6 +96,7 @@ class Folder:
     def __init__(self, root: Path, own: Path | None = None) -> None:
         self.root = root
         self.jobs = root / "jobs"
+        self.packed = Packed(self.jobs)
         self.own = own or self.jobs
         self.reports = root / "reports"
         self.epoch = root / "epoch"
@@ -132,6 +135,7 @@ class Folder:
 
     def launches(self, job_id: str) -> list[int]:
         """The launches of this job, oldest first."""
+        self.packed.unpack(safe_name(job_id))
         return sorted(launch for launch, _ in launch_folders(self.job(job_id)))
 
     def record(self, job_id: str, launch: int) -> LaunchRecord:
@@ -146,17 +150,40 @@ class Folder:
             return all(is_file(f"{task.path}/exit.json") for task in tasks if task.is_dir(follow_symlinks=False))
 
     def all_launches(self) -> list[Path]:
-        jobs = [self.jobs / name for name in os.listdir(self.jobs) if not name.startswith(ASIDE)]
+        names = set(os.listdir(self.jobs))
+        jobs = [self.jobs / name for name in names if not name.startswith(".") and not name.endswith(ENDING)]
+        for job in jobs:
+            if f"{job.name}{ENDING}" in names:
+                self.packed.unpack(job.name)  # A crash may have left a part of its folder.
         return [path for job in jobs for _, path in launch_folders(job)]
 
+    def all_jobs(self) -> list[str]:
+        """The jobs that have files here."""
+        names = {name.removesuffix(ENDING) for name in os.listdir(self.jobs)}
+        return [unquote(name) for name in sorted(names) if is_number(name.partition("%")[0])]
+
+    def pack(self, job_id: str) -> None:
+        """Keep what is stored about an ended job in less space."""
+        name = safe_name(job_id)
+        if self.packed.pack(name):
+            for root in self.elsewhere(job_id):
+                remove_empty(root)
+
+    def has_folder(self, job_id: str) -> bool:
+        return status_of(self.job(job_id)) is not None
+
+    def elsewhere(self, job_id: str) -> list[Path]:
+        """The folder of a job outside the data folder, if jobs run as other accounts."""
+        return [self.own / safe_name(job_id)] if self.own != self.jobs else []
+
     def last_job(self) -> int:
-        numbers = (name.partition("%")[0] for name in os.listdir(self.jobs))
-        return max((int(number) for number in numbers if is_number(number)), default=0)
+        return max((int(job_id.partition("/")[0]) for job_id in self.all_jobs()), default=0)
 
     def put_aside(self, job_id: str) -> None:
         """Set aside an ended job, and its tasks that were started one by one; `remove_aside` deletes them."""
         for root in {self.jobs, self.own}:
-            for path in (root / safe_name(job_id), *root.glob(f"{glob.escape(safe_name(job_id))}%2F*")):
+            name = safe_name(job_id)
+            for path in (root / name, self.packed.path(name), *root.glob(f"{glob.escape(name)}%2F*")):
                 with contextlib.suppress(OSError):
                     path.rename(root / f"{ASIDE}{path.name}")
 
@@ -167,6 +194,18 @@ class Folder:
             for path in paths:
                 remove_tree(path)
             tried |= paths
+
+
+def remove_empty(folder: Path) -> None:
+    """Remove the folders of the server below this one, and those of a job that are empty; only the last one on each way
+    belongs to the job."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if path.name in ("checkpoint", "work", "own"):
+                remove_folder(str(path))
+            elif path.is_dir() and not path.is_symlink():
+                remove_empty(path)
+        folder.rmdir()
 
 
 def launch_folders(job: Path) -> list[tuple[int, Path]]:

@@ -15,7 +15,7 @@ from skep.core.actions import Setting
 from skep.core.errors import NotFound
 from skep.core.ports import LogReader, Metrics, TaskEnvironment, TaskStatus
 from skep.engines.local.begin import TaskFile
-from skep.engines.local.folder import Folder
+from skep.engines.local.folder import Folder, safe_name
 from skep.engines.local.gpus import read_gpus
 from skep.engines.local.logs import log_files
 from skep.engines.local.read_log import Reader
@@ -64,7 +64,7 @@ class JobFiles:
 
     def _kept_progress(self, job_id: str) -> dict[str, Setting]:
         """The latest launch with reports: one that has just started has none yet."""
-        for launch in reversed(self.folder.launches(job_id)[-LAUNCHES_READ:]):
+        for launch in reversed(self._launches(job_id)[-LAUNCHES_READ:]):
             for record in self.folder.record(job_id, launch).tasks[:TASKS_READ]:
                 values = LocalTask(record, self.folder.task(job_id, launch, record.name)).progress()
                 if values:
@@ -72,7 +72,7 @@ class JobFiles:
         return {}
 
     def metrics(self, job_id: str, task: str = "") -> Iterator[Metrics]:
-        for launch in self.folder.launches(job_id)[-CURVES_READ:]:
+        for launch in self._launches(job_id)[-CURVES_READ:]:
             try:
                 records = self.folder.record(job_id, launch).tasks
             except (OSError, NotFound):
@@ -83,7 +83,7 @@ class JobFiles:
 
     def tasks(self, job_id: str) -> list[TaskStatus]:
         try:
-            launches = self.folder.launches(job_id)
+            launches = self._launches(job_id)
             records = self.folder.record(job_id, launches[-1]).tasks if launches else []
         except (OSError, NotFound):
             return []
@@ -114,9 +114,14 @@ class JobFiles:
             self._health = {here: [msgspec.structs.asdict(each) for each in readings]} if is_real else {}
         return self._health or {}
 
+    def _launches(self, job_id: str) -> list[int]:
+        """Its files stay where they are while they are read."""
+        self.folder.packed.note_read(safe_name(job_id))
+        return self.folder.launches(job_id)
+
     def _task_path(self, job_id: str, task: str, launch: int) -> Path:
         try:
-            launches = self.folder.launches(job_id)
+            launches = self._launches(job_id)
         except OSError as error:
             raise NotFound(f"job {job_id}: its files cannot be read now: {error.strerror}") from None
         if not launches or (launch and launch not in launches):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,10 @@ class Launches:
         """By job, the actions that wait because its files could not be read; in order."""
         self.dead: dict[LocalTask, tuple[LaunchRun, str]] = {}
         """Tasks without a shim that must still be reaped, and the cause to report."""
+        self.ended: deque[str] = deque()
+        """Jobs whose launch has ended, for the upkeep."""
+        self.shortage = ""
+        """Why nothing is started now: the disk is nearly full."""
         self.epoch = 0
         """The epoch of the server that the engine acts for."""
         self.checks = 0
@@ -109,6 +114,7 @@ class Launches:
             return self._find(job_id)
         run = self._run_of(record, Launch(job_id, NOWHERE, launches[-1]), *self.request_of(job_id))
         self._adopt(run)
+        run.was_found = True
         self.by_job[job_id] = run
         for task in run.tasks:
             self.ports.keep((job_id, run.launch), task.record.ports)
@@ -136,6 +142,8 @@ class Launches:
         self._reports.append(LaunchFailed(action.job_id, action.launch, reason_of(error), cause))
 
     def _begin(self, action: Launch | Move) -> None:
+        if self.shortage:
+            raise OSError(errno.ENOSPC, self.shortage)
         request, member = self.request_of(action.job_id)
         places = place_tasks(request, member, action.allocation, self.cluster)
         for place in places:
@@ -283,6 +291,7 @@ class Launches:
 
     def _drop(self, run: LaunchRun) -> None:
         self.by_job.pop(run.job_id, None)
+        self.ended.append(run.job_id)
         self.sharing.pop(run.job_id, None)
         self.ports.give((run.job_id, run.launch))
 

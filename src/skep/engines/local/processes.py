@@ -32,6 +32,12 @@ def below(root: int) -> dict[int, int]:
     return tree
 
 
+def written_by(pid: int) -> int:
+    """Bytes that a process has had written to a disk; 0 if that cannot be read."""
+    lines = read(f"/proc/{pid}/io").splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(b"write_bytes:"))
+
+
 def family(root: int) -> list[int]:
     """All processes below this one, without reading those of others; parents first.
 

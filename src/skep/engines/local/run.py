@@ -23,7 +23,8 @@ from skep.jobs.request import Request
 
 SHIM_KILLED = "shim-killed"
 SERVER_AWAY = "server-away"
-CAUSES = ("oom", "node-lost", SHIM_KILLED, SERVER_AWAY)
+FULL_DISK = "full-disk"
+CAUSES = ("oom", "node-lost", FULL_DISK, SHIM_KILLED, SERVER_AWAY)
 """Causes of an exit that are reported."""
 KILLED = 128 + signal.SIGKILL
 
@@ -129,6 +130,8 @@ class LaunchRun:
         """How it shares its GPUs; None: exclusive, or without turns."""
         self.has_gone = False
         """All shims were ready and got the order to start."""
+        self.was_found = False
+        """True if an earlier server started it."""
         self.was_told = False
         """True if its start was reported."""
         self.is_stopping = False

@@ -10,19 +10,22 @@ from pathlib import Path
 from skep.core.actions import Action, Checkpoint, Launch, Limit, Move, Reshare, Resume, Stop, Suspend, Tune
 from skep.core.cluster import Cluster
 from skep.core.events import NodeBack, NodeLost
-from skep.core.reports import Exited, Progressed, Refused, Report
+from skep.core.reports import Exited, Overrun, Progressed, Refused, Report
 from skep.engines.local.ask import ask
 from skep.engines.local.folder import read_launch
 from skep.engines.local.launches import NOWHERE, START_S, Launches, reason_of
-from skep.engines.local.processes import send, state_of
+from skep.engines.local.processes import family, send, state_of, written_by
 from skep.engines.local.reap import DeadTask, clear, kill_by_force, reap
-from skep.engines.local.run import SHIM_KILLED, LaunchRun, LocalTask, Phase
+from skep.engines.local.run import FULL_DISK, SHIM_KILLED, LaunchRun, LocalTask, Phase
 from skep.files.untrusted import is_file, read_small
 from skep.jobs.request import Request
 
 STRAY = Request("stray", {})
 TERMINATED = 128 + signal.SIGTERM
 STOPPED = b"T"
+WRITER_S = 0.5
+WRITTEN_MIN = 4 << 20
+"""How long the writes of jobs are counted when the disk is nearly full, and how many bytes count as filling it."""
 LEASE_S = 5.0
 """The lease of a suspension; it is renewed at every check."""
 STOPPED_EVERY = 5
@@ -171,6 +174,29 @@ class Runs(Launches):
         for task in tasks:
             task.send(self.epoch, "kill", run.kill_cause)
         self._stop(run)
+
+    def end_for_disk(self, job_id: str, reason: str, at_once: bool) -> None:
+        run = self.by_job.get(job_id)
+        if run is None or run.is_over:
+            return
+        self._reports.append(Overrun(job_id, run.launch, reason))
+        if at_once:
+            run.next, run.kill_cause = None, FULL_DISK
+            self._guarded(run, self._kill, run, [task for task in run.tasks if task.phase is not Phase.GONE])
+
+    def end_writer(self, reason: str) -> None:
+        """End the job whose processes write most at present: it may fill the disk elsewhere than in its folder."""
+        before = {run: self._written(run) for run in self.by_job.values()}
+        time.sleep(WRITER_S)
+        grown = {run: self._written(run) - size for run, size in before.items()}
+        run = max(grown, key=lambda run: grown[run], default=None)
+        if run is not None and grown[run] >= WRITTEN_MIN:
+            log.warning("%r is killed: %s", run, reason)
+            self.end_for_disk(run.job_id, reason, at_once=True)
+
+    def _written(self, run: LaunchRun) -> int:
+        shims = [shim for task in run.tasks if task.phase is Phase.RUNNING and (shim := task.shim_pid())]
+        return sum(written_by(pid) for shim in shims for pid in family(shim))
 
     def restore(self, node: str) -> None:
         self.lost.discard(node)
