@@ -50,24 +50,14 @@ FINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED, JobSta
 WANTED = ("allocation", "bound", "decided_s", "is_ending", "limit_milli", "reason", "settings")
 SENT = ("halting_since_s", "held", "held_launch", "launches")
 SEEN = (
-    *(
-        "busy_gpu_s",
-        "gpu_count",
-        "held_gpus",
-        "held_since_s",
-        "hold",
-        "id",
-        "is_expired",
-        "is_rate_known",
-        "migrations",
-    ),
-    *("pending_since_s", "preemptions", "progress_since_s", "rate", "resizes", "restart_left_s", "retries", "run_s"),
-    *("saved_s", "saving_since_s", "seq", "service_gpu_s", "share", "share_since_s", "spec", "start_s", "submit_s"),
-    "work_s",
+    *("busy_gpu_s", "gpu_count", "held_gpus", "held_since_s", "hold", "id", "is_expired", "is_rate_known"),
+    *("migrations", "pending_since_s", "preemptions", "progress_since_s", "rate", "resizes", "restart_left_s"),
+    *("retries", "run_s", "saved_s", "saving_since_s", "seq", "service_gpu_s", "share", "share_since_s", "spec"),
+    *("start_s", "submit_s", "work_s"),
 )
 DERIVED = (
     *("ended", "finish_s", "fragmentation_s", "gpus", "is_ready", "mark_fragmentation_s", "mark_quota_s"),
-    *("needs_left", "quota_s", "rank", "state", "waiting"),
+    *("needs_left", "quota_s", "rank", "shapes", "state", "waiting"),
 )
 
 
@@ -82,6 +72,8 @@ class Job:
         self.seq = seq
         """The submission number; it ends every tie."""
         self.rank = -spec.priority
+        self.shapes = spec.shapes
+        """The requested ones, without GPU types on which it makes no progress (`core/standstill.py`)."""
         shape = spec.shapes[0]
         self.gpus: float = shape.gpus if shape.is_plain else amount_of(shape)
         self.gpu_count = shape.gpus

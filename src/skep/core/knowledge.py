@@ -18,6 +18,7 @@ from skep.core.model import JobSpec, Shape
 from skep.core.progress import Progress, Report, Tally, moves
 from skep.core.requests import Requests, SavedRequests
 from skep.core.share import EXCLUSIVE, MODES
+from skep.core.standstill import Standstills
 
 if TYPE_CHECKING:
     from skep.core.cluster import Cluster
@@ -82,6 +83,10 @@ class ProfileFigures(Protocol):
         """Work per second (1 at the job's reference) in this shape, on GPUs of that type, with the best placement the
         cluster allows, and with these jobs on the same GPUs. None (unknown) is not the same as 1."""
 
+    @property
+    def standstills(self) -> Standstills:
+        """Where jobs make no progress: a job does not fit there, or not beside these. Every planner may read it."""
+
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         """Training steps per second, alone and in the best placement."""
 
@@ -94,6 +99,8 @@ class Unknown:
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
         return None
+
+    standstills = Standstills(None)
 
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return None
@@ -178,6 +185,10 @@ class Knowledge:
         beside = tuple(sorted(other.model for other in neighbours))
         speed = self._settled(SpeedKey(job.model, gpu_type, shape.gpus, beside))
         return speed / reference if speed and reference else None
+
+    @property
+    def standstills(self) -> Standstills:
+        return self.measured.standstills
 
     def _settled(self, key: SpeedKey) -> float | None:
         found = self.speeds.get(key)
@@ -309,7 +320,7 @@ class ShownKnowledge:
 
     def __init__(self, whole: Knowledge, needs: frozenset[Need], vc: str | None = None) -> None:
         self._whole, self._needs, self._vc = whole, needs, vc
-        self.rate_of = whole.rate_of
+        self.rate_of, self.standstills = whole.rate_of, whole.standstills
         if Need.THROUGHPUT in needs:
             self.rate, self.steps_per_s, self.throughput = whole.rate, whole.steps_per_s, whole.throughput
             self.use = whole.use

@@ -155,6 +155,8 @@ def renew(state: State, specs: list[NodeSpec]) -> None:
         if job.bound is not None:
             job.allocation = job.bound
             state.cluster.take(job.bound, job.seq)
+    for job in state.open_jobs.values():
+        state.suit(job)
     book_again(state)
     for name in state.health.unusable():
         state.cluster.lose(state.cluster.by_name[name])

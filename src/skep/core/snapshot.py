@@ -26,7 +26,7 @@ from skep.core.refusal import Cause
 from skep.core.state import State
 from skep.core.timers import Timer, Timers
 
-DERIVED = ("id", "gpus", "rank", "is_ready", "state")
+DERIVED = ("id", "shapes", "gpus", "rank", "is_ready", "state")
 """Fields of a job that follow from its spec or from other fields."""
 
 SPECIAL = ("spec", "seq", "submit_s", "allocation", "bound", "held", "waiting", "ended")
@@ -191,6 +191,7 @@ def restore(
         state.jobs[job.id] = job
         if job.ended is None:
             state.open_jobs[job.seq] = job
+            state.suit(job)
         job.allocation = job.bound  # a planner of virtual clusters installs its own
         if job.bound is not None:
             cluster.take(job.bound, job.seq)

@@ -121,6 +121,12 @@ class State:
         self.is_woken = True
         return self.trigger
 
+    def suit(self, job: Job) -> None:
+        """Find the shapes in which this job makes progress on the present cluster."""
+        standstills = self.known.standstills
+        if standstills.are_known:
+            job.shapes = standstills.shapes(job.spec, tuple([pool.gpu_type for pool in self.cluster.pools]))
+
     # Reading ----------------------------------------------------------------------------------------------------
 
     @property

@@ -17,7 +17,7 @@ from skep.core.changes import Changes
 from skep.core.cluster import WHOLE, Allocation, Cell, NodeSpec, Tenant
 from skep.core.knowledge import KnowledgeView
 from skep.core.memory import Memory
-from skep.core.model import JobSpec
+from skep.core.model import JobSpec, Shape
 from skep.core.refusal import Cause
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class JobView(Protocol):
 
     @property
     def spec(self) -> JobSpec: ...
+    @property
+    def shapes(self) -> tuple[Shape, ...]: ...
     @property
     def id(self) -> str: ...
     @property

@@ -11,6 +11,7 @@ from skep.core.job import Job
 from skep.core.knowledge import GpuUse
 from skep.core.model import JobSpec, Shape
 from skep.core.plan import Plan
+from skep.core.standstill import Standstills
 from skep.policies.place import Relaxed
 from skep.policies.place.simple import Consolidate
 from skep.profiles.speed import Speed
@@ -23,10 +24,16 @@ class Known:
         self.idle = Cluster(cluster.specs, cluster.name)
         self.speed = speed(self.idle)
         self.place = Relaxed(Consolidate(), (0.0,))
+        self.standstills = Standstills(self.stands_still)
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
-        if not self.speed.knows(job, gpu_type, neighbours):
-            return None
+        return self._rate(job, shape, gpu_type, neighbours) if self.speed.knows(job, gpu_type, neighbours) else None
+
+    def stands_still(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> bool:
+        """Also where the speed was not measured: the simulation takes the figures that are nearest."""
+        return self._rate(job, shape, gpu_type, neighbours) == 0
+
+    def _rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec]) -> float | None:
         shape = msgspec.structs.replace(shape, gpu_types=(gpu_type,))
         allocation = self.place.find(self.idle, Plan({}, self.idle), Job(job, 0, 0.0), shape, 0.0)
         return None if allocation is None else self.speed.rate(job, allocation, neighbours, 0.0)[0]

@@ -75,6 +75,7 @@ class Afs(Declares):
         """Jobs with equal requests form a line, by priority and remaining time."""
         self.timers = JobTimers()
         """When pending jobs accept to be spread."""
+        self.place.attach(view)
         self.possible = Possible(view, self.place)
         self.search: Trials | None = None
         self.allocate.use(view)
@@ -127,7 +128,7 @@ class Afs(Declares):
 
     def _least(self, job: JobView, ladder: Ladder) -> tuple[Shape, ...]:
         """The smallest shapes that a job accepts: a rigid job may name several."""
-        return (ladder.shapes[0], *(job.spec.shapes[1:] if job.spec.gpu_range is None else ()))
+        return job.shapes if job.spec.gpu_range is None else ladder.shapes[:1]
 
     def _leave(self, job: JobView) -> None:
         if job.seq in self.pending.entries:
@@ -157,7 +158,7 @@ class Afs(Declares):
     def _tournament(self, view: View, misfits: Misfits) -> AfsCourse:
         cluster, now_s = view.cluster, view.now_s
         jobs = [job for job in view.held_jobs.values() if can_change(cluster, job)]
-        shapes = [self._shape(line) for line in self.pending.active.values()] + [job.spec.shapes[0] for job in jobs]
+        shapes = [self._shape(line) for line in self.pending.active.values()] + [job.shapes[0] for job in jobs]
         homes = homes_of(cluster, shapes)
         left = {home: room_in(cluster, home) for home in homes.values()}
         room = TournamentRoom(left, cluster.quota_left)

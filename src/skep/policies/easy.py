@@ -32,12 +32,12 @@ def backfill(
     """Requests that do not fit now, with the placement's key: equal requests do not fit either."""
     for entry in list(line.entries[1:]):
         job = entry[3]
-        keys = refused.get(job.spec.shapes)
+        keys = refused.get(job.shapes)
         if keys is not None and place.key(job, view.now_s) in keys:
             continue
-        allocation = place.find(view.cluster, plan, job, job.spec.shapes[0], view.now_s)
+        allocation = place.find(view.cluster, plan, job, job.shapes[0], view.now_s)
         if allocation is None:
-            refused.setdefault(job.spec.shapes, set()).add(place.key(job, view.now_s))
+            refused.setdefault(job.shapes, set()).add(place.key(job, view.now_s))
             continue
         end_s = view.now_s + left_s(job, estimate, view.now_s)
         if end_s <= start_s or keeps_reservation(view, plan, place, head, freed, job, allocation, start_s):
@@ -62,7 +62,7 @@ def reserved_start(view: View, plan: Plan, place: Place, head: JobView, freed: F
         if end_s == math.inf:
             break
         plan.vacate(job)
-        if place.find(view.cluster, plan, head, head.spec.shapes[0], end_s) is not None:
+        if place.find(view.cluster, plan, head, head.shapes[0], end_s) is not None:
             start_s = end_s
             break
     plan.rollback(mark)
@@ -87,6 +87,6 @@ def keeps_reservation(
     for end_s, other in freed:
         if end_s <= start_s:
             plan.vacate(other)
-    fits = place.find(view.cluster, plan, head, head.spec.shapes[0], start_s) is not None
+    fits = place.find(view.cluster, plan, head, head.shapes[0], start_s) is not None
     plan.rollback(mark)
     return fits

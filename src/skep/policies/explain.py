@@ -12,6 +12,7 @@ from skep.core.cluster import WHOLE
 from skep.core.model import Shape
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Change, End, Refusal, Undrain, Wait, listed, ready, remedy_of
+from skep.core.standstill import NOWHERE
 from skep.core.view import ClusterView, JobView, View
 from skep.policies.place import Place
 
@@ -130,6 +131,23 @@ def amount(shape: Shape, name: str) -> float:
 
 
 # What can never be ---------------------------------------------------------------------------------------------------
+
+
+def why_never_fits(cluster: ClusterView, job: JobView, shape: Shape) -> str:
+    """Why this shape of a job fits nowhere even if the cluster is empty."""
+    still = standstill_of(job, shape)
+    if shape.gpu_types == NOWHERE:
+        return f"asks for {asked(shape)}: {still}"
+    return never_fits(cluster, shape) + (f"; {still}" if still else "")
+
+
+def standstill_of(job: JobView, shape: Shape) -> str:
+    """That the job accepts fewer GPU types than it says; empty if it accepts all of them."""
+    if shape.gpu_types == NOWHERE:
+        return f"model {job.spec.model} makes no progress on any GPU type that it may use here (speed 0 in the profile)"
+    if any(shape.gpu_types == each.gpu_types for each in job.spec.shapes):
+        return ""
+    return f"model {job.spec.model} makes no progress on other GPU types (speed 0 in the profile)"
 
 
 def never_fits(cluster: ClusterView, shape: Shape) -> str:

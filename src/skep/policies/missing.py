@@ -142,7 +142,8 @@ class Trials:
     def lack(self, job: JobView) -> Missing:
         spec, queue = job.spec, self.queue
         kind: tuple[Hashable, ...] = (
-            spec.shapes,
+            job.shapes,
+            spec.model if self.view.knowledge.standstills.are_known else "",
             spec.gpu_range,
             queue.place.key(job, self.view.now_s),
             queue.position(self.view, job)[0],

@@ -83,6 +83,7 @@ class Pipeline(Declares):
         self.order.attach(view)
         self.place.attach(view)
         self.roster = roster = self._make_roster(memory)
+        roster.seats.nodes = view.cluster.nodes
         self.pending, self.running, self.seats = roster.pending, roster.running, roster.seats
         self.walker = self._make_walker(roster)
         self.reasons = Reasons(self.order, self.pending)
@@ -217,7 +218,7 @@ class Pipeline(Declares):
 
     def why_never(self, view: View, job: JobView) -> str:
         """Why the job could not run even on the whole cluster; empty if it could."""
-        return self.possible.why_never(view, job, job.spec.shapes, self.allocate.shapes(job))
+        return self.possible.why_never(view, job, job.shapes, self.allocate.shapes(job))
 
     # Adjusters -------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from skep.core.model import Shape
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.view import JobView, View
-from skep.policies.explain import never_fits
+from skep.policies.explain import why_never_fits
 from skep.policies.place import Place
 
 PENDING = JobState.PENDING
@@ -41,14 +41,14 @@ class Possible:
             self._could_run[request] = could
             if could and not self._has_keys:
                 self.sure.add(kind)
-        return "" if could else never_fits(view.cluster, shapes[0])
+        return "" if could else why_never_fits(view.cluster, job, shapes[0])
 
 
 def admits(planner: Planner, possible: Possible, view: View, plan: Plan, job: JobView) -> bool:
     """True if the job may be queued. One that could not run even on the whole cluster is rejected."""
     if job.state is not PENDING or not job.is_ready:
         return False
-    never = "" if job.spec.shapes in possible.sure else planner.why_never(view, job)
+    never = "" if job.shapes in possible.sure else planner.why_never(view, job)
     if never:
         plan.reject(job, never)
     return not never

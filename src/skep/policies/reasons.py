@@ -101,7 +101,7 @@ class Reasons:
         refused = self._order.refuses(job)
         if refused is not None:
             return refused
-        shape = job.spec.shapes[0]
+        shape = job.shapes[0]
         milli = shape.gpu_milli
         free = 0
         # A strict line has different requests, and `pools` belongs to its first job.

@@ -19,7 +19,7 @@ from skep.core.refusal import Cause, End, Refusal, ready, remedy_of
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.named import NONE
 from skep.policies.estimate.duration import Duration
-from skep.policies.explain import gpus_of, names_of
+from skep.policies.explain import gpus_of, names_of, why_never_fits
 from skep.policies.pipeline import SKIP
 from skep.policies.place.simple import Anywhere
 from skep.policies.registry import Knobs
@@ -93,14 +93,14 @@ class Replica(Declares):
             if job.allocation is None:
                 starting.append(job)
         for job in starting:
-            allocation = self.place.find(view.cluster, plan, job, job.spec.shapes[0], view.now_s)
+            allocation = self.place.find(view.cluster, plan, job, job.shapes[0], view.now_s)
             if allocation is not None:  # a node may be down, which the simulator does not know
                 plan.start(job, allocation)
         self.finish(view, memory, plan)
         return plan
 
     def _is_runnable(self, view: View, plan: Plan, job: JobView) -> bool:
-        if not job.spec.shapes[0].is_plain:
+        if not job.shapes[0].is_plain:
             raise InputError(f"job {job.id}: compat=true knows only whole GPUs of any type", hint="leave compat out")
         never = self.why_never(view, job)
         if never:
@@ -108,8 +108,8 @@ class Replica(Declares):
         return not never
 
     def why_never(self, view: View, job: JobView) -> str:
-        fits = job.gpus <= view.cluster.gpu_total
-        return "" if fits else f"asks for {job.gpus} GPUs, the cluster has {view.cluster.gpu_total}"
+        there = sum(pool.total for pool in view.cluster.pools_for(job.shapes[0].gpu_types))
+        return "" if job.gpus <= there else why_never_fits(view.cluster, job, job.shapes[0])
 
     def order(self, view: View, memory: Memory, plan: Plan, arrived: list[JobView], ended: set[str]) -> list[JobView]:
         raise NotImplementedError

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 
+from skep.core.cluster import WHOLE
 from skep.core.memory import Memory
 from skep.core.plan import Plan
 from skep.core.view import JobView, View
@@ -49,7 +50,9 @@ class Roster:
         self.has_fixed = False
         """True if there may be running jobs that must not be preempted."""
         is_one_group, has_no_keys = type(order).group is Order.group, type(place).key is Place.key
-        self.is_by_shape = is_one_group and has_no_keys and not is_strict
+        self.has_models = place.standstills.are_known
+        """Whether it may depend on the model beside whom a job can run."""
+        self.is_by_shape = is_one_group and has_no_keys and not is_strict and not self.has_models
         """True if jobs of the same shapes are in the same line."""
         has_jumps, has_patience = (
             type(order).changes_at is not Order.changes_at,
@@ -64,7 +67,7 @@ class Roster:
 
     def enqueue(self, view: View, plan: Plan | None, job: JobView) -> Line:
         now_s = view.now_s
-        kind: Hashable = job.spec.shapes if self.is_by_shape else self._kind(job, now_s)
+        kind: Hashable = job.shapes if self.is_by_shape else self._kind(job, now_s)
         line = self.pending.lines.get(kind)
         if line is None:
             line = self.pending.lines[kind] = self.new_line(view, job)
@@ -78,19 +81,24 @@ class Roster:
 
     def new_line(self, view: View, job: JobView) -> Line:
         """An empty line for jobs like this one; it is in no queue yet."""
-        shapes = job.spec.shapes
+        shapes = job.shapes
         group, pools = self.order.group(job), view.cluster.pools_for(shapes[0].gpu_types)
         scope, needs_free = f"{self.name} {self._kind(job, view.now_s)!r}", self.place.needs_free
         return Line(group, scope, shapes, pools, is_strict=self.is_strict, needs_free=needs_free)
 
     def kind(self, job: JobView, now_s: float) -> Hashable:
         """The key of its line."""
-        return job.spec.shapes if self.is_by_shape else self._kind(job, now_s)
+        return job.shapes if self.is_by_shape else self._kind(job, now_s)
 
     def _kind(self, job: JobView, now_s: float) -> Hashable:
         """What the jobs of a line have in common."""
-        group = self.order.group(job)
-        return group if self.is_strict else (group, job.spec.shapes, self.place.key(job, now_s))
+        group, shapes = self.order.group(job), job.shapes
+        if self.is_strict:
+            return group
+        key = self.place.key(job, now_s)
+        if self.has_models and (shapes[0].gpu_milli < WHOLE or not self.place.needs_free):
+            key = (key, job.spec.model)
+        return (group, shapes, key)
 
     def withdraw(self, job: JobView) -> None:
         """This pending job is not ours to start: it is held, has ended, or another planner has started it."""

@@ -60,7 +60,7 @@ class Running:
         job = entry[3]
         held = job.allocation
         # With several shapes `gpu_count` is that of the first one until the job runs.
-        self.gpus_added += job.gpu_count if held is None or len(job.spec.shapes) == 1 else held.gpu_count()
+        self.gpus_added += job.gpu_count if held is None or len(job.shapes) == 1 else held.gpu_count()
         if self._rising is not None:
             self._rising.add(entry)
         if self.seats is not None:

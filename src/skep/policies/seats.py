@@ -7,11 +7,12 @@ A *seat* is a set of GPUs that is used by one job, or by the members of one shar
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
 from skep.core.cluster import WHOLE, Allocation
 from skep.core.share import SLICE
-from skep.core.view import JobView
+from skep.core.view import JobView, NodeView
 
 Key = tuple[tuple[int, int], ...]
 """The GPUs of a seat: (node, mask) of each slice that has some."""
@@ -20,13 +21,16 @@ Key = tuple[tuple[int, int], ...]
 class SharedSeat:
     """The GPUs of a seat and the jobs that run there, in the order of submission."""
 
-    __slots__ = ("gpus", "key", "members", "mode")
+    __slots__ = ("gpus", "key", "load", "members", "mode", "nodes")
 
     def __init__(self, key: Key) -> None:
         self.key = key
+        self.nodes = {node for node, _ in key}
         self.gpus = sum(mask.bit_count() for _, mask in key)
         self.members: list[JobView] = []
         self.mode = ""
+        self.load = 0.0
+        """The requested GPUs of its nodes in relation to those that they have."""
 
     @property
     def name(self) -> str:
@@ -38,7 +42,14 @@ class Seats:
     """The seats of jobs with whole GPUs, alone or in a share mode, and the jobs on each node."""
 
     def __init__(self) -> None:
+        self.nodes: Sequence[NodeView] = ()
+        self.asked: dict[int, int] = {}
+        """The GPUs that the jobs of each node have requested there together."""
         self.seats: dict[Key, SharedSeat] = {}
+        self.at_node: dict[int, dict[Key, SharedSeat]] = {}
+        """The seats of each node."""
+        self.by_load: dict[int, dict[float, list[Key]]] = {}
+        """Seats by GPUs and load, sorted."""
         self.by_size: dict[tuple[int, int], list[Key]] = {}
         """Seats by (GPUs, members), sorted."""
         self.jobs: dict[int, JobView] = {}
@@ -69,6 +80,7 @@ class Seats:
         nodes = {piece.node for piece in allocation.slices}
         for node in nodes:
             self.on_node.setdefault(node, {})[job.seq] = job
+        self._ask(allocation, 1)
         if len(nodes) > 1:
             self.spread[job.seq] = job
         if job.spec.gpu_range is not None:
@@ -90,6 +102,7 @@ class Seats:
             del jobs[job.seq]
             if not jobs:
                 del self.on_node[node]
+        self._ask(allocation, -1)
         for index in (self.jobs, self.spread, self.elastic, self.spliced, self.guests):
             index.pop(job.seq, None)
         seat = self.seats.get(key_of(allocation))
@@ -107,6 +120,13 @@ class Seats:
         keys = (key for count in range(1, members_max) for key in self.by_size.get((gpus, count), ()))
         return (self.seats[key] for key in keys)
 
+    def least_loaded(self, gpus: int, members_max: int) -> Iterator[SharedSeat]:
+        """The same, those of the least loaded nodes first; of a node, those with the fewest members."""
+        for _, keys in sorted(self.by_load.get(gpus, {}).items()):
+            for _, of_node in itertools.groupby(keys, key=lambda key: key[0][0]):
+                roomy = [seat for key in of_node if len((seat := self.seats[key]).members) < members_max]
+                yield from sorted(roomy, key=lambda seat: len(seat.members))
+
     @property
     def is_crowded(self) -> bool:
         return any(members > 1 for _, members in self.by_size)
@@ -120,6 +140,9 @@ class Seats:
         seat = self.seats.get(key)
         if seat is None:
             seat = self.seats[key] = SharedSeat(key)
+            for node in seat.nodes:
+                self.at_node.setdefault(node, {})[key] = seat
+            self._weigh(seat)
         else:
             self._unlist(seat)
         bisect.insort(seat.members, job, key=lambda member: member.seq)
@@ -133,6 +156,28 @@ class Seats:
             self._list(seat)
         else:
             del self.seats[seat.key]
+            for node in seat.nodes:
+                del self.at_node[node][seat.key]
+            self._unweigh(seat)
+
+    def _ask(self, allocation: Allocation, sign: int) -> None:
+        """The job of this allocation has come or gone: the loads of its nodes change."""
+        for piece in allocation.slices:
+            self.asked[piece.node] = self.asked.get(piece.node, 0) + sign * piece.gpus.bit_count()
+            for seat in self.at_node.get(piece.node, {}).values():
+                self._unweigh(seat)
+                self._weigh(seat)
+
+    def _weigh(self, seat: SharedSeat) -> None:
+        there = sum(self.nodes[node].gpu_count for node in seat.nodes)
+        seat.load = sum(self.asked.get(node, 0) for node in seat.nodes) / max(there, 1)
+        bisect.insort(self.by_load.setdefault(seat.gpus, {}).setdefault(seat.load, []), seat.key)
+
+    def _unweigh(self, seat: SharedSeat) -> None:
+        keys = self.by_load[seat.gpus][seat.load]
+        del keys[bisect.bisect_left(keys, seat.key)]
+        if not keys:
+            del self.by_load[seat.gpus][seat.load]
 
     def _list(self, seat: SharedSeat) -> None:
         bisect.insort(self.by_size.setdefault((seat.gpus, len(seat.members)), []), seat.key)

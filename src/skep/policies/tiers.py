@@ -101,7 +101,7 @@ class TierPipeline(Pipeline):
 
     def _why_refused(self, view: View, job: JobView) -> str:
         promises = self.promises
-        asked = amount_of(job.spec.shapes[0])
+        asked = amount_of(job.shapes[0])
         part = promises.milli_of(job.spec) / 1000
         what = f"promise of {part:g} of {asked:g} GPUs in every hour"
         if promises.length_s(job.spec) > HOUR_S:
@@ -116,6 +116,8 @@ class TierPipeline(Pipeline):
 
     def _admit(self, view: View, plan: Plan, job: JobView) -> bool:
         is_new = job.seq not in self.pending.entries and job.state is JobState.PENDING and job.is_ready
+        if is_new and not job.launches and self._is_older(view, job):
+            self.promises.deficits.note_ready(job, plan, view.now_s)
         if is_new and not super().why_never(view, job) and not self._promise(view, plan, job):
             plan.reject(job, self._why_refused(view, job))
             return False
@@ -162,6 +164,9 @@ class TierPipeline(Pipeline):
     def _take_in(self, view: View, plan: Plan, trigger: Trigger) -> None:
         had = len(self.promises.book)
         super()._take_in(view, plan, trigger)
+        for job in trigger.started:
+            if job.seq in self.running.by_seq:
+                self.promises.watch(job, view.now_s)
         if not self.is_settled:
             self._take_over(view, plan)
         if trigger.nodes_changed or not self.is_settled:
@@ -218,7 +223,7 @@ class TierPipeline(Pipeline):
     def _bring(self, view: View, plan: Plan, job: JobView, home: Allocation) -> None:
         number = len(plan.decisions)
         with plan.bundle():
-            if not self.give_way.clear(view, plan, job, home, self._guests(home, job)):
+            if not self.give_way.clear(view, plan, job, home, self._guests(view, home, job)):
                 return
             if job.allocation is None:
                 plan.start(job, home)
@@ -227,9 +232,9 @@ class TierPipeline(Pipeline):
         self._follow(view, plan, plan.decisions[number:])
         self.walk_again()  # something may be left for others
 
-    def _guests(self, home: Allocation, job: JobView) -> list[JobView]:
-        """The jobs that may be in the way there: those on its GPUs first, jobs without a promise before others, newest
-        first."""
+    def _guests(self, view: View, home: Allocation, job: JobView) -> list[JobView]:
+        """The jobs that may be in the way there and may leave: those on its GPUs first, jobs without a promise before
+        others, newest first."""
         wanted = masks_of(home)
         found = {seq: each for node in home.nodes() for seq, each in self.seats.on_node.get(node, {}).items()}
         found.pop(job.seq, None)
@@ -239,7 +244,8 @@ class TierPipeline(Pipeline):
             is_on = any(piece.gpus & wanted.get(piece.node, 0) for piece in guest.allocation.slices)
             return not is_on, guest.id in self.promises.book, -guest.seq
 
-        return sorted(filter(can_leave, found.values()), key=place)
+        stays, now_s = self.promises.must_stay, view.now_s
+        return sorted((guest for guest in found.values() if can_leave(guest) and not stays(guest, now_s)), key=place)
 
     # Explanations ----------------------------------------------------------------------------------------------
 

@@ -169,7 +169,7 @@ class Walker:
         if line.is_plain:
             missing = line.gpus - (line.free() if line.pool is None else line.pool.free)
         if missing <= 0 and line.tried != tried_now:
-            for shape in job.spec.shapes if self.is_as_requested else self.allocate.shapes(job):
+            for shape in job.shapes if self.is_as_requested else self.allocate.shapes(job):
                 allocation = self.place.find(view.cluster, plan, job, shape, view.now_s)
                 if allocation is not None:
                     self.give(view, plan, entry, allocation)
@@ -183,7 +183,7 @@ class Walker:
                 return False
             if self.counts and missing > 0 and not self.place.keeps_together(job, view.now_s):
                 line.passed = None
-                return self._preempt(view, plan, line, entry, job.spec.shapes[0], missing)
+                return self._preempt(view, plan, line, entry, job.shapes[0], missing)
         reachable = self.preempt.reachable(view, self.order, running, entry)
         if self.is_rising and line.passed is not None and line.tried == tried_now:
             reachable = list(reachable)
@@ -197,7 +197,7 @@ class Walker:
         """Start the job in the first shape for which preempting some of these makes room. `missing`: the GPUs that a
         plain request needs beyond the free ones."""
         job = entry[3]
-        shapes = job.spec.shapes if self.is_as_requested else self.allocate.shapes(job)
+        shapes = job.shapes if self.is_as_requested else self.allocate.shapes(job)
         if len(shapes) > 1:
             reachable = list(reachable)
         line.passed, is_lacking = None, True

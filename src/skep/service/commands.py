@@ -91,7 +91,7 @@ def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight)
         job_id = str(writer.next_job + number)
         specs = to_core(request, job_id, needs)
         for spec in specs:
-            kind = (spec.shapes, spec.vc, spec.pinned, spec.priority < 0, spec.min_gpus, spec.max_gpus)
+            kind = (spec.model, spec.shapes, spec.vc, spec.pinned, spec.priority < 0, spec.min_gpus, spec.max_gpus)
             if kind not in seen:
                 _check(writer, request, spec)
                 seen.add(kind)
@@ -117,8 +117,10 @@ def _check(writer: Writer, request: Request, spec: JobSpec) -> None:
         raise InputError(f"job {request.name}: the cluster has no virtual cluster '{spec.vc}'", hint=hint)
     if spec.pinned:
         _check_pinned(layout, request)
+    job = Job(spec, 0, writer.state.now_s)
+    writer.state.suit(job)
     with writer.lock.lent():
-        never = writer.planning.why_never(Job(spec, 0, writer.state.now_s))
+        never = writer.planning.why_never(job)
     if never:
         raise InputError(f"job {request.name} can never run here: {never}", hint="`skep cluster` shows what there is")
 

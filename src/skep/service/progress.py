@@ -14,11 +14,12 @@ import msgspec
 
 from skep.core.actions import Setting
 from skep.core.cluster import Cluster
-from skep.core.events import ProgressReported
+from skep.core.events import Event, NodeChanged, NodeJoined, ProgressReported
 from skep.core.job import Job, in_proportion
 from skep.core.knowledge import UNKNOWN, GpuUse, ProfileFigures, neighbours_of
 from skep.core.model import JobSpec, Shape
 from skep.core.progress import SERIES_MAX, Gauge, Report, ShareGauge
+from skep.core.standstill import Standstills
 from skep.core.state import State
 
 Measure = Callable[[Cluster], ProfileFigures]
@@ -33,11 +34,27 @@ class PresentFigures:
     """The speeds that are known on the present cluster: the state of a server and its copies are given this object, and
     never written when the cluster changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, measure: Measure = nobody_measured) -> None:
+        self.measure = measure
         self.known: ProfileFigures = UNKNOWN
+
+    def see(self, cluster: Cluster) -> None:
+        self.known = self.measure(cluster)
+
+    def foresee(self, cluster: Cluster, events: Sequence[Event], changed: Cluster | None) -> None:
+        """These events will change the nodes of the cluster, perhaps to those of a new file."""
+        joined = {event.spec.name: event.spec for event in events if isinstance(event, NodeJoined | NodeChanged)}
+        if changed is not None:
+            self.see(changed)
+        elif joined:
+            self.see(Cluster([*(spec for spec in cluster.specs if spec.name not in joined), *joined.values()]))
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
         return self.known.rate(job, shape, gpu_type, neighbours)
+
+    @property
+    def standstills(self) -> Standstills:
+        return self.known.standstills
 
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return self.known.steps_per_s(model, gpu_type, gpus)

@@ -15,7 +15,6 @@ from skep.core.cells.layout import Layout
 from skep.core.cluster import WHOLE, Cluster
 from skep.core.errors import InputError, InvariantBroken
 from skep.core.events import ClockStepped, ClusterChanged, Event, JobsForgotten, PolicyChanged, PolicyFailed
-from skep.core.knowledge import UNKNOWN, ProfileFigures
 from skep.core.needs import Need
 from skep.core.orders import in_flight
 from skep.core.ports import Planner, Wanted
@@ -27,6 +26,7 @@ from skep.files.text import Texts
 from skep.policies.idle import Idle
 from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole, guaranteed_gpus
+from skep.service.progress import PresentFigures
 from skep.service.store import Damaged, Store
 
 
@@ -106,8 +106,9 @@ DAMAGE = (
 log = logging.getLogger("skep")
 
 
-def recover(store: Store, measured: ProfileFigures = UNKNOWN, *, from_start: bool = False) -> tuple[State, Ground]:
+def recover(store: Store, figures: PresentFigures | None = None, *, from_start: bool = False) -> tuple[State, Ground]:
     """From the newest intact snapshot, and the log since then. `from_start`: from the log alone."""
+    figures = figures or PresentFigures()
     seqs = [] if from_start else store.snapshot_seqs()
     if store.first_entry() == 1:
         seqs.append(0)
@@ -116,7 +117,7 @@ def recover(store: Store, measured: ProfileFigures = UNKNOWN, *, from_start: boo
     damaged = []
     for seq in seqs[:-1]:
         try:
-            found = _from(store, seq, measured)
+            found = _from(store, seq, figures)
             break
         except DAMAGE as error:
             log.warning(
@@ -124,26 +125,28 @@ def recover(store: Store, measured: ProfileFigures = UNKNOWN, *, from_start: boo
             )
             damaged.append(seq)
     else:
-        found = _from(store, seqs[-1], measured)
+        found = _from(store, seqs[-1], figures)
     store.drop_snapshots(damaged)  # otherwise it would count as one of the two that are kept
     return found
 
 
-def _from(store: Store, seq: int, measured: ProfileFigures) -> tuple[State, Ground]:
+def _from(store: Store, seq: int, figures: PresentFigures) -> tuple[State, Ground]:
     """`seq`: of a snapshot, or 0 for the beginning of the log."""
     ground = Ground()
-    state = State(Cluster([], ""), measured)
+    state = State(Cluster([], ""), figures)
     if seq:
         saved = store.snapshot(seq)
         ground.files = saved.files
         ground.name, ground.text, ground.policy = saved.cluster_name, saved.cluster, saved.policy
-        state = load(saved.state, ground.read(), measured)
+        cluster = ground.read()
+        figures.see(cluster)
+        state = load(saved.state, cluster, figures)
         for fault in state.faults.values():
             if fault.vc:
                 ground.replace(fault)
     for data in store.entries(seq):
         entry = decode(data)
-        ground.follow(entry.events)
+        figures.foresee(state.cluster, entry.events, ground.follow(entry.events))
         fold(state, entry)
     return state, ground
 

@@ -100,13 +100,11 @@ class Writer:
         self.policy_failures = 0
         self.own_needs: dict[str, frozenset[Need]] = {}
         """The needs that user-written policies have declared since the start."""
-        self.measure = measure
-        self.figures = PresentFigures()
+        self.figures = PresentFigures(measure)
         self.state, self.ground = recover(store, self.figures)
         self.ground.offers = offers
         self.reports = Reports()
         self.planning = Planning(call)
-        self._measure()
         self.snapshot_at = self.state.event_count + SNAPSHOT_EVERY
         for row, data in store.open_requests():
             self.book.restore(row, msgspec.json.decode(data, type=Request), self.state)
@@ -120,9 +118,6 @@ class Writer:
                 self._take_up(turn)
         if turn.has_writes:
             store.commit(turn.writes)
-
-    def _measure(self) -> None:
-        self.figures.known = self.measure(self.state.cluster)
 
     def _open(self, turn: Turn, opening: tuple[ClusterChanged, PolicyChanged] | None) -> None:
         if opening is None:
@@ -304,10 +299,8 @@ class Writer:
         before = {
             event.job_id: self.state.jobs[event.job_id].held_gpus for event in events if isinstance(event, TasksMoved)
         }
-        self.ground.follow(events)
+        self.figures.foresee(self.state.cluster, events, self.ground.follow(events))
         self.state.advance(turn.at_s, events)
-        if any(isinstance(event, Membership | ClusterChanged) for event in events):
-            self._measure()
         made, fault = self._plan(turn.at_s, events)
         plans, bad = commit_all(self.state, made)
         if bad is not None:

@@ -29,6 +29,9 @@ class Profile:
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: object = ()) -> float | None:
         return 0.5
 
+    def stands_still(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: object = ()) -> bool:
+        return False
+
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return 8.0 if model == "bert" else None
 

@@ -117,6 +117,26 @@ def test_who_does_not_take_turns_waits(policy: str, late: TraceJob) -> None:
     assert course.state.jobs["j1"].start_s == 100.0
 
 
+@pytest.mark.parametrize(
+    ("where", "sizes", "expected"),
+    [
+        ("2x2", (1,) * 6, {0: 3, 1: 3}),
+        ("4x4", (2, 2, 4, *(1,) * 12), {2: 6, 3: 6}),
+        ("3x2", (1,) * 11, {0: 4, 1: 4, 2: 3}),
+        ("1x4+1x2", (1,) * 9, {0: 6, 1: 3}),
+    ],
+)
+def test_the_least_loaded_node_is_oversubscribed(where: str, sizes: tuple[int, ...], expected: dict[int, int]) -> None:
+    """Jobs of one GPU on each node. On nodes of four and two GPUs the load is in relation to their GPUs."""
+    course = begin("gandiva", where, *(job(size, work=1e4) for size in sizes))
+    course.advance()
+    counts: dict[int, int] = {}
+    for each in course.state.jobs.values():
+        if each.gpu_count == 1:
+            counts[nodes_of(each)[0]] = counts.get(nodes_of(each)[0], 0) + 1
+    assert dict(sorted(counts.items())) == expected
+
+
 def test_no_more_than_the_height_take_turns() -> None:
     course = begin("gandiva:height=3", "1x1", *(job(1, work=1e4, at=float(at)) for at in range(5)))
     states = [each.state for each in until(course, 10.0).values()]
@@ -166,6 +186,7 @@ PAIRS = """
 models:
   light: {sharing: {light: 0.8, heavy: 0.6}}
   heavy: {sharing: {light: 0.6, heavy: 0.45}}
+  even: {sharing: {even: 0.51}}
 """
 
 
@@ -188,6 +209,14 @@ def test_a_pair_that_loses_takes_turns_again() -> None:
     assert run.rows[1].finish_s == pytest.approx(2 * 2000.0 / (2 * SHARE), rel=0.01)
     together = packed("heavy", "heavy").run("gandiva:pack=false")
     assert run.rows[1].finish_s > together.rows[1].finish_s
+
+
+@pytest.mark.parametrize(("knobs", "is_kept"), [("", True), (",gain=1.01", True), (",gain=1.02", False)])
+def test_a_pair_stays_packed_from_any_gain_above_the_knob(knobs: str, is_kept: bool) -> None:
+    """Both run at 0.51 of their speed alone: together 1.02 times as fast as by turns."""
+    run = packed("even", "even").run(f"gandiva:trial=100{knobs}")
+    speed = 1.02 if is_kept else 2 * SHARE
+    assert run.rows[1].finish_s == pytest.approx(2 * 2000.0 / speed, rel=0.005)
 
 
 def test_packing_is_only_for_jobs_that_take_turns() -> None:

@@ -112,6 +112,7 @@ class Lent:
         self.throttle = Throttle(cool_down_s=30.0)
         self.throttle.attach(self.state)
         self.seats = Seats()
+        self.seats.nodes = self.state.cluster.nodes
         for each in self.state.jobs.values():
             self.seats.add(each)
 

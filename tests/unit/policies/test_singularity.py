@@ -333,3 +333,98 @@ def test_an_engine_that_cannot_move_jobs_stops_them() -> None:
     found = until(course, 280.0)
     assert (found["b"].start_s, found["a"].resizes, found["a"].preemptions) == (280.0, 0, 1)
     course.finish()
+
+
+# Tiers ----------------------------------------------------------------------------------------------------------------
+
+
+def test_homes_on_gpus_of_which_others_use_a_part_are_not_given_twice() -> None:
+    """j00 runs on a part of a GPU that becomes the home of j02. When j04 comes, the rest of that GPU is not free: j02
+    and j04 would take it from each other without end."""
+    jobs = [
+        job(1, at=1900.0, work=5000.0, id="j00", share=PREMIUM, gpu_milli=300),
+        job(2, at=3500.0, work=6100.0, id="j01"),
+        job(2, at=4500.0, work=5900.0, id="j06", share=PREMIUM),
+        job(4, at=4700.0, work=1100.0, id="j02", share=STANDARD),
+        job(1, at=5300.0, work=3300.0, id="j04", share=PREMIUM, gpu_milli=300),
+    ]
+    course = world("2x4", *jobs, knobs="restart=60", restart_s=30.0).run()
+    assert [each.state for each in course.state.jobs.values()] == [JobState.SUCCEEDED] * 5
+
+
+def services(course: WorldCourse, names: str) -> list[float]:
+    """Seconds with all its GPUs of each job."""
+    jobs = course.state.jobs
+    return [jobs[name].service_at(course.state.now_s) / jobs[name].gpus for name in names]
+
+
+@pytest.mark.parametrize(("where", "gpus", "names"), [("1x1", 1, "abc"), ("1x4", 4, "abcd"), ("2x4", 4, "abc")])
+def test_equal_jobs_of_a_tier_are_never_more_than_a_turn_apart(where: str, gpus: int, names: str) -> None:
+    course = world(where, *(job(gpus, work=1e6, id=name) for name in names)).begin()
+    for hour in range(1, 30):
+        until(course, hour * 3600.0)
+        had = services(course, names)
+        assert max(had) - min(had) <= 900.0 + 1e-6, (hour, had)
+
+
+def test_turns_by_hand() -> None:
+    """a runs until b is a turn behind it, at 900 s; b until a is a turn behind it, at 2700 s; and so on."""
+    course = world("1x1", job(1, work=1e6, id="a"), job(1, work=1e6, id="b")).begin()
+    found = until(course, 900.0)
+    assert (found["b"].start_s, found["a"].preemptions) == (900.0, 1)
+    until(course, 901.0)
+    assert course.state.now_s == 2700.0
+    assert (found["a"].state, found["b"].state) == (JobState.RUNNING, JobState.PENDING)
+    assert services(course, "ab") == [900.0, 1800.0]
+    until(course, 4500.0)
+    assert services(course, "ab") == [2700.0, 1800.0]
+
+
+def test_the_most_under_served_goes_first() -> None:
+    """b takes the place of a at 910 s, when it is 900 s behind, and ends at 1010 s. Then a has waited for 100 s in all,
+    c for 500 s: c goes first, although a was submitted before it."""
+    jobs = [job(4, work=1e5, id="a"), job(4, work=100.0, at=10.0, id="b"), job(4, work=1e5, at=510.0, id="c")]
+    found = until(world("1x4", *jobs).begin(), 1010.0)
+    assert found["b"].finish_s == 1010.0
+    assert found["c"].start_s == 1010.0
+
+
+def test_a_job_that_needed_another_one_does_not_count_the_time_before() -> None:
+    """b was ready at 2000 s: it is behind a by a turn at 2900 s, not at once."""
+    jobs = [job(1, work=2000.0, id="n"), job(1, work=1e5, id="a"), job(2, work=1e5, id="b", needs=("n",))]
+    found = until(world("1x2", *jobs).begin(), 6000.0)
+    assert found["b"].start_s == 2900.0
+
+
+def test_a_gang_takes_the_place_of_several_jobs_that_have_had_more() -> None:
+    jobs = [*(job(1, work=1e5, id=name) for name in "abcd"), job(4, work=1e5, at=100.0, id="g")]
+    found = until(world("1x4", *jobs).begin(), 1000.0)
+    assert found["g"].start_s == 1000.0
+    assert [found[name].preemptions for name in "abcd"] == [1] * 4
+
+
+def test_a_job_of_a_higher_priority_does_not_give_way() -> None:
+    jobs = [job(4, work=5000.0, id="a", priority=1), job(4, work=100.0, at=10.0, id="b")]
+    assert until(world("1x4", *jobs).begin(), 5000.0)["b"].start_s == 5000.0
+
+
+def test_jobs_without_a_promise_are_hit_first() -> None:
+    """As in the test of homes that move together, but y and z have the other halves of both nodes. When c must run, at
+    290 s, b leaves the first node for its new home, and z is stopped for it; b is not."""
+    others = [job(3, work=50.0, id="v"), job(2, work=49.0, at=51.0, id="w")]
+    jobs = [job(2, work=9000.0, at=1.0, id="a", share=PREMIUM), job(2, work=9000.0, at=60.0, id="b", share=STANDARD)]
+    rest = [job(2, work=9000.0, at=101.0, id="y"), job(2, work=9000.0, at=102.0, id="z")]
+    c = job(4, work=900.0, at=110.0, id="c", share=PREMIUM)
+    course = world("2x4", *others, *jobs, *rest, c, knobs="restart=0,depth=1").begin()
+    found = until(course, 290.0)
+    assert found["c"].start_s == 290.0
+    assert (found["b"].migrations, found["b"].preemptions) == (1, 0)
+    assert [found[name].preemptions for name in "yz"] == [1, 1]
+
+
+def test_nobody_lends_to_a_job_that_would_have_its_turn() -> None:
+    """s could spare its GPUs. But a runs where b would fit, and has had more: b waits for its turn with a."""
+    jobs = [job(4, work=1e5, id="s", share=STANDARD), job(4, work=1e5, id="a"), job(4, work=1e5, at=1.0, id="b")]
+    found = until(world("2x4", *jobs).begin(), 10_000.0)
+    assert found["s"].preemptions == 0
+    assert found["b"].start_s == 901.0

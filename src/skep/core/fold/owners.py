@@ -31,6 +31,7 @@ PENDING = JobState.PENDING
 def job_submitted(state: State, event: JobSubmitted) -> None:
     spec = event.job if state.shows is None else shown_to(state.shows(event.job.vc), event.job)
     job = Job(spec, state.submitted_count, state.now_s)
+    state.suit(job)
     if state.jobs.setdefault(spec.id, job) is not job:
         raise InvariantBroken(f"job {spec.id} was submitted twice")
     state.open_jobs[job.seq] = job

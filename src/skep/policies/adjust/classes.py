@@ -47,7 +47,7 @@ class EvictGuests(ByPriority):
         return chained(guests, lower)
 
     def _may_evict(self, job: JobView) -> bool:
-        is_beside = self.place.shares(job.spec) and job.spec.shapes[0].is_plain
+        is_beside = self.place.shares(job.spec) and job.shapes[0].is_plain
         return claim_of(job) == "guaranteed" and not is_beside
 
 

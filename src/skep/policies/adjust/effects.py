@@ -114,9 +114,8 @@ def speed_of(view: View, job: JobView) -> float | None:
 
 
 def solo_speed(view: View, job: JobView, gpu_type: str) -> float:
-    """Work per second alone and well placed on this GPU type: as measured, else 1."""
-    known = view.knowledge.rate(job.spec, job.spec.shapes[0], gpu_type)
-    return 1.0 if known is None else known
+    """Work per second alone and well placed on this GPU type: as measured, else 1. No job is placed where it is 0."""
+    return view.knowledge.rate(job.spec, job.shapes[0], gpu_type) or 1.0
 
 
 def is_settled(job: JobView) -> bool:

@@ -61,9 +61,9 @@ class GrowShrink(Resizer):
         assert job.spec.gpu_range is not None
         (piece,) = job.allocation.slices
         node, gpus = view.cluster.nodes[piece.node], piece.gpus.bit_count()
-        step = job.spec.shapes[0].roles[job.spec.elastic_role].gpus
+        step = job.shapes[0].roles[job.spec.elastic_role].gpus
         most = min(job.spec.gpu_range[1], gpus + node.free) // step * step
-        gain = growth(view, job, gpus, most)
+        gain = growth(view, job, node.pool.gpu_type, gpus, most)
         if most > gpus and gain >= self.gain_min and node.is_up:
             found = resized_on_node(job, node, plan, most)
             if found is not None and plan.allows(found):
@@ -72,19 +72,14 @@ class GrowShrink(Resizer):
                 walked.seats.add(job)
 
 
-def growth(view: View, job: JobView, before: int, after: int) -> float:
+def growth(view: View, job: JobView, gpu_type: str, before: int, after: int) -> float:
     """How many times as fast the job is with this many GPUs: as measured, else in proportion to the GPUs."""
-    pools = view.cluster.pools_for(job.spec.shapes[0].gpu_types)
-    rates = [
-        [view.knowledge.rate(job.spec, job.spec.resized(gpus), pool.gpu_type) for gpus in (before, after)]
-        for pool in pools
-    ]
-    known = next(((slow, fast) for slow, fast in rates if slow and fast is not None), None)
-    return after / before if known is None else known[1] / known[0]
+    slow, fast = (view.knowledge.rate(job.spec, job.spec.resized(gpus), gpu_type) for gpus in (before, after))
+    return fast / slow if slow and fast is not None else after / before
 
 
 def asked_gpus(job: JobView) -> int:
-    return job.spec.shapes[0].gpus
+    return job.shapes[0].gpus
 
 
 def may_resize(job: JobView) -> bool:

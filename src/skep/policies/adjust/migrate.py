@@ -95,8 +95,8 @@ class Migrate:
 
         walked.offer_pending(note)
         return any(
-            most_free < job.spec.shapes[0].gpus <= pool.size_max
-            and (not job.spec.shapes[0].gpu_types or pool.gpu_type in job.spec.shapes[0].gpu_types)
+            most_free < job.shapes[0].gpus <= pool.size_max
+            and (not job.shapes[0].gpu_types or pool.gpu_type in job.shapes[0].gpu_types)
             for job in jobs
         )
 

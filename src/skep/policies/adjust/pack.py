@@ -41,15 +41,15 @@ VERDICTS = Slot("pack verdicts", Verdicts, Of.ALL)
 
 
 class PackTrials:
-    """Pairs stay packed if they are together at least `gain_min` times as fast as when they take turns."""
+    """Pairs stay packed if they are together more than `gain` times as fast as when they take turns."""
 
     name = "pack"
     needs = frozenset({Need.SHARE})
 
     def __init__(
-        self, *, gain_min: float = 1.05, trial_s: float = 300.0, quantum_s: float = 60.0, cool_down_s: float = 600.0
+        self, *, gain: float = 1.0, trial_s: float = 300.0, quantum_s: float = 60.0, cool_down_s: float = 600.0
     ) -> None:
-        self.gain_min = gain_min
+        self.gain = gain
         self.quantum_ms = int(quantum_s * 1000)
         self.trial_s = trial_s
         self.effects = Effects(self.name, cool_down_s=cool_down_s, settle_s=trial_s)
@@ -72,11 +72,14 @@ class PackTrials:
     def _try(self, view: View, plan: Plan, seats: Seats, seat: SharedSeat) -> None:
         if not all(is_settled(job) and self.effects.is_cool(view, job) for job in seat.members):
             return
+        one, other = (job.spec for job in seat.members)
+        if not view.knowledge.standstills.go_together(one, other, type_of(view, seat)):
+            return
         pair = pair_of(view, seat)
         verdict = self.pairs.get(pair)
         if verdict is None or (verdict.speed is None and view.now_s > verdict.since_s + 2 * self.trial_s):
             self.pairs[pair] = PairVerdict(view.now_s)  # or the jobs of the last trial ended before the trial did
-        elif verdict.speed is None or verdict.speed < self.gain_min:
+        elif verdict.speed is None or verdict.speed <= self.gain:
             return
         changes = [
             (job, job.allocation.on_terms(mode=PACK, milli=0, limit=WHOLE))
@@ -103,8 +106,9 @@ class PackTrials:
             if speed is not None
         ]
         total = sum(parts) if len(parts) == len(speeds) else None
-        self.pairs[pair_of(view, seat)] = PairVerdict(view.now_s, 0.0 if total is None else round(total, 6))
-        if total is None or total < self.gain_min:
+        verdict = PairVerdict(view.now_s, 0.0 if total is None else round(total, 6))
+        self.pairs[pair_of(view, seat)] = verdict
+        if verdict.speed is None or verdict.speed <= self.gain:
             self._undo(plan, seats, seat)
         return total
 
@@ -135,7 +139,7 @@ def predicted_speed(view: View, seat: SharedSeat) -> float:
     total, gpu_type = 0.0, type_of(view, seat)
     for job in seat.members:
         others = [other.spec for other in seat.members if other is not job]
-        known = view.knowledge.rate(job.spec, job.spec.shapes[0], gpu_type, others)
+        known = view.knowledge.rate(job.spec, job.shapes[0], gpu_type, others)
         total += 1 / len(seat.members) if known is None else known / solo_speed(view, job, gpu_type)
     return total
 

@@ -78,7 +78,7 @@ class ProfilingPartition:
         new = [job for job in pending if self.partition.awaits_profiling(job)]
         waiting = 0
         for job in sorted(new, key=lambda job: (job.rank, job.gpu_count, job.seq)):
-            shape = job.spec.shapes[0]
+            shape = job.shapes[0]
             rooms = (on_node(node, shape) for node in nodes if node.free and self.partition.hosts(node, shape))
             found = next((room for room in rooms if room is not None and plan.allows(room)), None)
             if found is not None:

@@ -11,14 +11,17 @@ from skep.core.plan import Plan
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Walked
 from skep.policies.adjust.effects import Effects, is_settled
+from skep.policies.adjust.give_way import can_leave
 from skep.policies.adjust.grow import LOOK_AGAIN_S
 from skep.policies.adjust.preempt import ByPriority
 from skep.policies.adjust.sizes import start_pending
 from skep.policies.adjust.splice import Splice
 from skep.policies.lines import Entry
 from skep.policies.order.base import Order
-from skep.policies.order.promises import HOUR_S, Promises
+from skep.policies.order.promises import EPSILON, HOUR_S, Promises
+from skep.policies.room import lacking
 from skep.policies.running import Running
+from skep.policies.walker import missing_gpus
 
 
 class SparePromised(ByPriority):
@@ -35,7 +38,8 @@ class SparePromised(ByPriority):
 
 
 class AffordableSplice(Splice):
-    """Promised jobs are scaled only if they can afford the start that this costs, and the one after it."""
+    """Promised jobs are scaled only if they can afford the start that this costs, and the one after it. Those that have
+    less than they are promised get GPUs back first, then the most under-served."""
 
     def __init__(self, promises: Promises, *, depth: int, cool_down_s: float) -> None:
         super().__init__(depth=depth, cool_down_s=cool_down_s)
@@ -45,11 +49,17 @@ class AffordableSplice(Splice):
         is_free = job.id not in self.promises.book or self.promises.can_afford_a_start(job, view.now_s)
         return is_free and super().may_scale(view, job)
 
+    def urgency(self, view: View, job: JobView) -> tuple[float, ...]:
+        promises, now_s = self.promises, view.now_s
+        is_short = job.id in promises.book and promises.need_s(job, now_s) > EPSILON
+        return (not is_short, -round(promises.deficits.of(job, now_s), 3), job.seq)
+
 
 class LendHomes:
     """Waiting jobs get GPUs of promised jobs which can spare them (`Promises.spare`): an owner is scaled down, or
     stopped if that is not enough, and gets its home again when it must run. Each lends at one moment in an hour, then
-    to one or several jobs."""
+    to one or several jobs. A job that would fit on the GPUs of running jobs without a promise borrows none: it waits
+    for its turn with these (`Rotate`)."""
 
     name = "lend homes"
     needs: frozenset[Need] = frozenset()
@@ -74,18 +84,33 @@ class LendHomes:
 
     def _lend_to(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
         """Start a job without a promise on GPUs of one owner, which is scaled down if that leaves enough, else stopped:
-        the smallest that is large enough, the one with the most time to spare first."""
-        if job.id in self.promises.book or not job.spec.preemptible:
+        the smallest that is large enough, the best served one first."""
+        if job.id in self.promises.book or not job.spec.preemptible or self._has_turns(view, plan, walked, job):
             return False
+        behind_s = self.promises.deficits.of
         for stops in (False, True) if self.moves else (True,):
             least = job.gpu_count if stops else 2 * job.gpu_count
             for gpus in sorted(gpus for gpus in self.promises.spare if gpus >= least):
                 there = self.promises.spare[gpus].values()
                 owners = [each for each in there if each.rank >= job.rank and self._may_lend(view, walked, each)]
-                for owner in sorted(owners, key=lambda each: (-self.promises.spare_s(each), each.seq)):
+                for owner in sorted(owners, key=lambda each: (round(behind_s(each, view.now_s), 3), each.seq)):
                     if self._give(view, plan, walked, job, owner, stops=stops):
                         return True
         return False
+
+    def _has_turns(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
+        """True if it would fit if other jobs without a promise gave way to it."""
+        running = self.promises.deficits.running
+        others = [each for _, _, each in running if can_leave(each) and each.rank >= job.rank]
+        shape = job.shapes[0]
+        if lacking(view, walked.place, job, shape, others, missing_gpus(view, job, shape)) is not None:
+            return False
+        mark = plan.mark()
+        for other in others:
+            plan.vacate(other)
+        found = walked.place.find(view.cluster, plan, job, job.shapes[0], view.now_s)
+        plan.rollback(mark)
+        return found is not None
 
     def _may_lend(self, view: View, walked: Walked, owner: JobView) -> bool:
         return owner.seq in walked.seats.jobs and is_settled(owner) and self.effects.is_cool(view, owner)

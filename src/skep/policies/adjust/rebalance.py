@@ -68,7 +68,7 @@ class Rebalance:
         return wake_s
 
     def _find(self, view: View, plan: Plan, place: Place, job: JobView) -> Allocation | None:
-        shape = job.spec.shapes[0]
+        shape = job.shapes[0]
         if self.within == CLUSTER:
             return place.find(view.cluster, plan, job, shape, view.now_s)
         assert job.allocation is not None

@@ -20,7 +20,7 @@ def shape_of(job: JobView) -> Shape:
     """The shape in which a job runs: its first one, in the present size if it is elastic."""
     spec = job.spec
     if spec.gpu_range is None or job.allocation is None:
-        return spec.shapes[0]
+        return job.shapes[0]
     number = spec.elastic_role
     gpus = sum(piece.gpus.bit_count() for piece in job.allocation.slices if piece.role == number)
     return spec.resized(gpus)
@@ -57,6 +57,11 @@ def resized_on_node(job: JobView, node: NodeView, plan: Plan, gpus: int) -> Allo
     return Allocation((role_slice(node, role, 0, role.count, mask),), amount_of(shape))
 
 
+def runs_at(view: View, job: JobView, node: NodeView, gpus: int) -> bool:
+    """False if it makes no progress with this many GPUs of the node's type."""
+    return view.knowledge.standstills.runs(job.spec, job.spec.resized(gpus), node.pool.gpu_type)
+
+
 def first_bits(mask: int, count: int) -> int:
     """The lowest bits, at most this many."""
     found = 0
@@ -83,9 +88,9 @@ def shrink_for(
         for giver, least in givers:
             assert giver.allocation is not None
             nodes = giver.allocation.nodes()
-            before = giver.allocation.gpu_count()
-            smaller = resized_on_node(giver, view.cluster.nodes[nodes[0]], plan, least) if len(nodes) == 1 else None
-            if smaller is None or before <= least:
+            node, before = view.cluster.nodes[nodes[0]], giver.allocation.gpu_count()
+            smaller = resized_on_node(giver, node, plan, least) if len(nodes) == 1 else None
+            if smaller is None or before <= least or not runs_at(view, giver, node, least):
                 continue
             plan.resize(giver, smaller)
             shrunk.append((giver, before))

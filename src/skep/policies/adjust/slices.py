@@ -1,7 +1,8 @@
 """Time slices: jobs that find no free GPUs join jobs of the same size on theirs, and take turns (Gandiva, OSDI'18).
 
-A plan only sets members, weights and the quantum of a share group; the engine schedules the turns. The least crowded
-seat goes first, and no seat has more than `height` members. A member that is left alone has its GPUs to itself again.
+A plan only sets members, weights and the quantum of a share group; the engine schedules the turns. The least loaded
+node goes first (the GPUs that its jobs request, in relation to those that it has), there the seat with the fewest
+members; no seat has more than `height`. A member that is left alone has its GPUs to itself again.
 
 A job does not join while a smaller one waits before it: the GPUs of the seat become free for that one when the members
 have ended. Otherwise large jobs could follow each other on the same GPUs forever.
@@ -16,7 +17,7 @@ from skep.core.errors import InvariantBroken
 from skep.core.model import Role
 from skep.core.needs import Need
 from skep.core.plan import Plan
-from skep.core.share import SLICE
+from skep.core.share import MODES, SLICE
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Walked
 from skep.policies.adjust.effects import Effects, solo_speed
@@ -65,7 +66,7 @@ class Slices:
         role = sharing_role(job, SLICE)
         if role is None:
             return False
-        for seat in seats.with_room(role.count * role.gpus, self.height):
+        for seat in seats.least_loaded(role.count * role.gpus, self.height):
             if may_host(view, seat, job) and join(view, plan, seat, job, role, self._on_turns(seat)):
                 members = len(seat.members)
                 gpu_type = view.cluster.nodes[seat.key[0][0]].pool.gpu_type
@@ -82,9 +83,9 @@ class Slices:
 
 def is_held_up(job: JobView, waiting: list[JobView]) -> bool:
     """True if one of these jobs is smaller and accepts a GPU type that this one accepts."""
-    types = job.spec.shapes[0].gpu_types
+    types = job.shapes[0].gpu_types
     for other in waiting:
-        others = other.spec.shapes[0].gpu_types
+        others = other.shapes[0].gpu_types
         if 0 < other.gpu_count < job.gpu_count and (not types or not others or set(types) & set(others)):
             return True
     return False
@@ -112,7 +113,7 @@ def join(view: View, plan: Plan, seat: SharedSeat, job: JobView, role: Role, on_
 def sharing_role(job: JobView, mode: str) -> Role | None:
     """The role of a job that can share in this mode: whole GPUs in one role, and neither its owner nor its own share
     mode forbids it."""
-    roles = job.spec.shapes[0].roles
+    roles = job.shapes[0].roles
     share = job.spec.share
     if len(roles) != 1 or not roles[0].gpus or roles[0].gpu_milli < WHOLE or not job.spec.preemptible:
         return None
@@ -121,10 +122,10 @@ def sharing_role(job: JobView, mode: str) -> Role | None:
 
 def may_host(view: View, seat: SharedSeat, job: JobView, mode: str = SLICE) -> bool:
     """True if this job may share in this mode with the members of the seat: GPUs of an accepted type, on as few nodes
-    as possible, and no member of a higher priority."""
+    as possible, no member of a higher priority, and none beside which one of them makes no progress."""
     if seat.mode not in ("", mode):
         return False
-    shape = job.spec.shapes[0]
+    shape = job.shapes[0]
     nodes = view.cluster.nodes
     pools = {nodes[node].pool.gpu_type: nodes[node].pool for node, _ in seat.key}
     (gpu_type, pool), *others = pools.items()
@@ -135,7 +136,10 @@ def may_host(view: View, seat: SharedSeat, job: JobView, mode: str = SLICE) -> b
     if len(seat.key) > 1 and seat.gpus <= pool.size_max:
         return False
     return all(
-        member.rank >= job.rank and not member.is_ending and sharing_role(member, mode) is not None
+        member.rank >= job.rank
+        and not member.is_ending
+        and sharing_role(member, mode) is not None
+        and (MODES[mode].takes_turns or view.knowledge.standstills.go_together(job.spec, member.spec, gpu_type))
         for member in seat.members
     )
 
@@ -148,6 +152,6 @@ def on_turns(job: JobView, seats: Allocation, group: str, quantum_ms: int) -> Al
 def give_alone(plan: Plan, seat: SharedSeat) -> None:
     """Give the last member of a share group its GPUs exclusively, unless it has requested parts of them only."""
     (member,) = seat.members
-    is_whole = member.spec.shapes[0].gpu_milli == WHOLE
+    is_whole = member.shapes[0].gpu_milli == WHOLE
     if is_whole and member.allocation is not None and not member.is_ending:
         plan.reshare(member, member.allocation.on_terms(milli=WHOLE))

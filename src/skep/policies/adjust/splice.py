@@ -54,7 +54,7 @@ class Splice:
     def smaller(self, view: View, plan: Plan, job: JobView, masks: Masks | None = None) -> Allocation | None:
         """On fewer of its GPUs, as many as possible; `masks`: only on some of these."""
         assert job.allocation is not None
-        before, count = job.allocation, job.spec.shapes[0].roles[0].count
+        before, count = job.allocation, job.shapes[0].roles[0].count
         deeper = [depth for depth in depths(count, self.depth) if depth > before.depth]
         return spliced(view, plan, job, masks_of(before) if masks is None else masks, deeper)
 
@@ -67,9 +67,9 @@ class Splice:
     # Scale up ----------------------------------------------------------------------------------------------------
 
     def scale_up(self, view: View, plan: Plan, walked: Walked) -> float:
-        """Gangs with the smallest part of their GPUs first. Returns when one in its cool-down may be scaled."""
+        """The most urgent first. Returns when one in its cool-down may be scaled."""
         wake_s = math.inf
-        for job in sorted(walked.seats.spliced.values(), key=lambda job: (-depth_of(job), job.seq)):
+        for job in sorted(walked.seats.spliced.values(), key=lambda job: self.urgency(view, job)):
             last = self.effects.slot.get(view.memory, job.id)
             if last is not None and not self.effects.is_cool(view, job):
                 wake_s = min(wake_s, last.at_s + self.effects.cool_down_s)
@@ -81,6 +81,10 @@ class Splice:
                     walked.seats.add(job)
         return wake_s
 
+    def urgency(self, view: View, job: JobView) -> tuple[float, ...]:
+        """Jobs with the smallest get GPUs first."""
+        return (-depth_of(job), job.seq)
+
     def _larger(self, view: View, plan: Plan, place: Place, job: JobView) -> Allocation | None:
         """All requested GPUs, wherever they are; else more of those on its nodes."""
         before = job.allocation
@@ -89,14 +93,14 @@ class Splice:
             return None
         mark = plan.mark()
         plan.vacate(job)
-        found = place.find(view.cluster, plan, job, job.spec.shapes[0], view.now_s)
+        found = place.find(view.cluster, plan, job, job.shapes[0], view.now_s)
         plan.rollback(mark)
         if found is not None:
             return found
         nodes = view.cluster.nodes
         own = masks_of(before)
         masks = {node: own[node] | (nodes[node].free_mask if nodes[node].is_up else 0) for node in own}
-        count = job.spec.shapes[0].roles[0].count
+        count = job.shapes[0].roles[0].count
         return spliced(view, plan, job, masks, [depth for depth in depths(count, self.depth) if depth < before.depth])
 
 
@@ -111,7 +115,7 @@ def depths(workers: int, most: int) -> list[int]:
 
 def can_splice(job: JobView) -> bool:
     """True for a gang of workers with one whole GPU each, alone on its GPUs, that may be stopped and restarted."""
-    shape = job.spec.shapes[0]
+    shape = job.shapes[0]
     role = shape.roles[0]
     is_gang = len(shape.roles) == 1 and role.count > 1 and role.gpus == 1 and role.gpu_milli == WHOLE
     if not is_gang or not job.spec.preemptible or not is_settled(job) or job.allocation is None:
@@ -124,7 +128,7 @@ def can_splice(job: JobView) -> bool:
 def spliced(view: View, plan: Plan, job: JobView, masks: Masks, deeper: Iterable[int]) -> Allocation | None:
     """All its workers on some of these GPUs, at the first of these depths at which they fit. The job's own GPUs count
     as free. Each worker has its memory, so those of a GPU must fit there together."""
-    role = job.spec.shapes[0].roles[0]
+    role = job.shapes[0].roles[0]
     mark = plan.mark()
     plan.vacate(job)
     found = None

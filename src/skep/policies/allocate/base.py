@@ -24,4 +24,4 @@ class AsRequested:
     name = "as-requested"
 
     def shapes(self, job: JobView) -> tuple[Shape, ...]:
-        return job.spec.shapes
+        return job.shapes

@@ -9,10 +9,19 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from skep.core.model import JobSpec, Shape
+from skep.core.standstill import NOWHERE
 from skep.core.view import View
 
 Rates = Callable[[JobSpec, Shape], float | Fraction | None]
 """Work per second of a job in this shape, alone and well placed; None: unknown."""
+
+
+Suits = Callable[[JobSpec, Shape], Shape]
+"""The shape without the GPU types on which the job makes no progress."""
+
+
+def as_requested(spec: JobSpec, shape: Shape) -> Shape:
+    return shape
 
 
 def unknown(spec: JobSpec, shape: Shape) -> None:
@@ -86,12 +95,15 @@ class ElasticSizes:
         self.rates = rates
         self.can_resize = can_resize
         self.most = most
+        self.suits: Suits = as_requested
         self.known: dict[object, Ladder] = {}
 
     def use(self, view: View) -> None:
         """Up to the number of GPUs that exist, at speeds that are known there."""
         self.most = view.cluster.gpu_total
         self.rates = known_rates(view)
+        standstills, types = view.knowledge.standstills, tuple([pool.gpu_type for pool in view.cluster.pools])
+        self.suits = lambda spec, shape: standstills.shape(spec, shape, types)
         self.known = {}
 
     def ladder(self, spec: JobSpec) -> Ladder:
@@ -112,14 +124,15 @@ class ElasticSizes:
         return found
 
     def _sized(self, spec: JobSpec) -> list[tuple[int, Shape]]:
-        """All sizes of its range, smallest first."""
+        """All sizes of its range in which it makes progress, smallest first; if there are none, the smallest."""
         bounds = spec.gpu_range if self.can_resize else None
         asked = spec.shapes[0]
         if bounds is None:
-            return [(asked.gpus, asked)]
+            return [(asked.gpus, self.suits(spec, asked))]
         low, high = bounds
         sizes = range(low, max(min(high, self.most), low) + 1, asked.roles[spec.elastic_role].gpus)
-        return [(gpus, spec.resized(gpus)) for gpus in sizes]
+        found = [(gpus, self.suits(spec, spec.resized(gpus))) for gpus in sizes]
+        return [(gpus, shape) for gpus, shape in found if shape.gpu_types != NOWHERE] or found[:1]
 
 
 def kind_of(spec: JobSpec) -> tuple[object, ...]:

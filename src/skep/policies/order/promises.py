@@ -29,6 +29,7 @@ from skep.core.model import JobSpec
 from skep.core.plan import Plan
 from skep.core.view import JobView, View
 from skep.policies.order.base import Order
+from skep.policies.order.deficits import Deficits
 
 HOUR_S = 3600.0
 EPSILON = 1e-6
@@ -58,7 +59,8 @@ PROMISE = Slot("promise", Promise)
 
 
 class Promises(Order):
-    """Promised jobs first, the one that must run soonest before the others; then first come, first served."""
+    """Jobs that have less than they are promised in their present hour first, the one that must run soonest before the
+    others; then the most under-served."""
 
     def __init__(
         self, tiers: dict[str, int], *, restart_s: float, lend_s: float = math.inf, round_s: float = 0.0
@@ -67,8 +69,11 @@ class Promises(Order):
         self.restart_s = restart_s
         self.lend_s = lend_s
         self.round_s = round_s
+        self.deficits = Deficits()
+        """Which jobs are under-served; running ones without a promise are listed there."""
 
     def attach(self, view: View) -> None:
+        self.deficits.attach(view)
         self.jobs: dict[str, JobView] = {}
         """Promised jobs that have not ended."""
         self.book: dict[str, Promise] = {}
@@ -113,13 +118,14 @@ class Promises(Order):
 
     def _enter(self, job: JobView, promise: Promise) -> None:
         self.jobs[job.id], self.book[job.id] = job, promise
-        self.asked[job.id] = amount_of(job.spec.shapes[0])
+        self.asked[job.id] = amount_of(job.shapes[0])
         self.lengths_s[job.id] = self.length_s(job.spec)
 
     def watch(self, job: JobView, now_s: float) -> None:
         """The job has got or lost GPUs, its hour has begun, or its latest start may have come."""
         self._forget(job)
         if job.id not in self.book:
+            self.deficits.watch(job, now_s)
             return
         if job.seq in self.where and self.where[job.seq] is not job.allocation:
             self.changed_s[job.seq] = now_s
@@ -132,13 +138,22 @@ class Promises(Order):
         elif job.spec.preemptible and self.can_spare(job):
             self.spare.setdefault(self.asked[job.id], {})[job.seq] = job
 
+    def left(self, job: JobView, plan: Plan, now_s: float) -> None:
+        """From now on its home is kept for it, also while it is being stopped."""
+        if job.id in self.book:
+            self.watch(job, now_s)
+        else:
+            self.deficits.forget(job)
+
     def _forget(self, job: JobView) -> None:
+        self.deficits.forget(job)
         self.away.pop(job.seq, None)
         self.due.pop(job.seq, None)
         for jobs in self.spare.values():
             jobs.pop(job.seq, None)
 
     def ended(self, job: JobView, plan: Plan, now_s: float) -> None:
+        self.deficits.ready_s.pop(job.id, None)
         if self.jobs.pop(job.id, None) is not None:
             del self.book[job.id], self.asked[job.id], self.lengths_s[job.id]
             self._forget(job)
@@ -178,7 +193,7 @@ class Promises(Order):
         """The part of the requested GPU time that it gets now, or will get as soon as it is started."""
         if job.allocation is None or job.state is JobState.SUSPENDED:
             return 0.0
-        asked = self.asked.get(job.id) or amount_of(job.spec.shapes[0])
+        asked = self.asked.get(job.id) or amount_of(job.shapes[0])
         if job.share is not None and job.held == job.bound:
             return job.share * job.gpu_count / asked
         return job.allocation.gpus / asked
@@ -228,6 +243,16 @@ class Promises(Order):
         """True if others have to leave for it now; after its slot they do not."""
         return self.due_s(job) - self.round_s <= now_s + EPSILON and now_s < self.slot(job)[1]
 
+    def must_stay(self, job: JobView, now_s: float) -> bool:
+        """True if it is at home and would be due at once if it left. Such a job does not leave for another one, so each
+        job is brought home at most once at an instant."""
+        if job.id not in self.book or job.seq in self.away:
+            return False
+        begin_s, end_s = self.slot(job)
+        need_s = self.need_s(job, now_s)
+        due_s = max(end_s - need_s - self.restart_s, begin_s) - self.round_s
+        return need_s > EPSILON and due_s <= now_s + 2 * EPSILON and now_s < end_s
+
     def may_begin(self, job: JobView, now_s: float, *, at_home: bool) -> bool:
         """True if it may start on free GPUs, which costs it a start. In its slot it stays at home; otherwise it may be
         cut short, and must be able to afford another start."""
@@ -253,9 +278,13 @@ class Promises(Order):
     # The order -----------------------------------------------------------------------------------------------------
 
     def key(self, job: JobView, now_s: float) -> tuple[int, float]:
-        if job.id not in self.book:
-            return (1, 0.0)
-        return (0, self.due_s(job) if job.allocation is None else 0.0)
+        """Running jobs are all equal, so that the newest of the lowest priority is stopped first."""
+        is_promised = job.id in self.book
+        if job.allocation is not None:
+            return (0 if is_promised else 1, 0.0)
+        if is_promised and self.need_s(job, now_s) > EPSILON:
+            return (0, self.due_s(job))
+        return (1, self.deficits.standing_s(job, now_s))
 
     def changes_at(self, job: JobView, now_s: float) -> float:
         promise = self.book.get(job.id)

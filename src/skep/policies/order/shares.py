@@ -144,7 +144,7 @@ def capacity_of(cluster: ClusterView) -> tuple[float, float, float]:
 
 
 def amounts_of(job: JobView) -> Amounts:
-    roles = job.spec.shapes[0].roles
+    roles = job.shapes[0].roles
     cpu = sum(role.count * role.cpu for role in roles)
     memory_gib = sum(role.count * role.memory_gib for role in roles)
     return (round(job.gpus * 1000), round(cpu * 1000), round(memory_gib * 1024))

@@ -15,6 +15,7 @@ class Around(Place):
         self.beneath = beneath
 
     def attach(self, view: View) -> None:
+        super().attach(view)
         self.beneath.attach(view)
 
     def keeps_together(self, job: JobView, now_s: float) -> bool:

@@ -9,17 +9,22 @@ memory and shares node by node.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from skep.core.cluster import WHOLE, Allocation, Slice, bits, lowest_bits
 from skep.core.model import Role, Shape
 from skep.core.plan import Plan
+from skep.core.share import EXCLUSIVE, MODES
+from skep.core.standstill import Standstills
 from skep.core.tasks import needs
 from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
 
 Picks = list[tuple[NodeView, int]]
 """Nodes, and the number of tasks on each."""
+
+PAIRED = ("alone", "together", "lanes")
+"""Rate models of share modes in which the speed of a job depends on who its neighbours are."""
 
 
 class Place:
@@ -30,8 +35,14 @@ class Place:
     needs_free = True
     """True if a job gets only free GPUs."""
 
+    standstills = Standstills(None)
+    """Where jobs make no progress, as the planner knows it."""
+    jobs: Mapping[int, JobView] = {}
+    """The jobs that have not ended, by seq."""
+
     def attach(self, view: View) -> None:
-        """The planner's view, for placements that read more than cells."""
+        """The planner's view, for what is to be known beside cells."""
+        self.standstills, self.jobs = view.knowledge.standstills, view.open_jobs
 
     def keeps_together(self, job: JobView, now_s: float) -> bool:
         """True if this gang sits on as few nodes as possible or waits."""
@@ -40,7 +51,36 @@ class Place:
     def find(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
         """Where the job could run now in this shape; cluster and plan are left unchanged."""
         found = self.seek(cluster, plan, job, shape, now_s)
+        if found is not None and shape.gpu_milli < WHOLE and self.standstills.are_known:
+            found = self._beside_others(cluster, plan, job, shape, now_s, found)
         return found if found is None or plan.allows(found) else None
+
+    def _beside_others(
+        self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float, found: Allocation | None
+    ) -> Allocation | None:
+        """Seek again without the GPUs on which it, or a job there, would make no progress."""
+        mark = plan.mark()
+        while found is not None and not found.mode():
+            nodes = [(cluster.nodes[piece.node], piece.gpus) for piece in found.slices]
+            still = [(node, gpu) for node, mask in nodes for gpu in bits(mask) if self.stands_still(job, node, gpu)]
+            if not still:
+                break
+            for node, gpu in still:
+                plan.reserve(Allocation((Slice(node.index, 1 << gpu, milli=node.milli_left(gpu)),), 0))
+            found = self.seek(cluster, plan, job, shape, now_s)
+        plan.rollback(mark)
+        return found
+
+    def stands_still(self, job: JobView, node: NodeView, gpu: int) -> bool:
+        """True if the job, or one that runs on this GPU at the same time, would make no progress beside the other."""
+        for tenant in node.tenants(gpu):
+            other = self.jobs.get(tenant.owner)
+            is_beside = tenant.limit and MODES[tenant.mode or EXCLUSIVE].rate in PAIRED
+            if other is None or other is job or not is_beside:
+                continue
+            if not self.standstills.go_together(job.spec, other.spec, node.pool.gpu_type):
+                return True
+        return False
 
     def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
         """Free cells that this placement would choose."""

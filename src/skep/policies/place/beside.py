@@ -7,7 +7,7 @@ placed by the inner placement.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -25,8 +25,8 @@ from skep.policies.place.board import Board
 KINDS_MAX = 256
 """The number of kinds of tasks for which nodes are indexed at a time."""
 
-Boards = WeakKeyDictionary[Changes, dict[tuple[Role, Share | None], Board[tuple[int, ...]]]]
-"""For each cluster, by role and the job's sharing options."""
+Boards = WeakKeyDictionary[Changes, dict[tuple[Role, Share | None, str], Board[tuple[int, ...]]]]
+"""For each cluster, by role, the job's sharing options and, if that matters, its model."""
 
 
 class Verdict(NamedTuple):
@@ -44,11 +44,9 @@ class Beside(Around):
 
     def __init__(self, beneath: Place) -> None:
         super().__init__(beneath)
-        self.jobs: Mapping[int, JobView] = {}
         self.boards: Boards = WeakKeyDictionary()
 
     def attach(self, view: View) -> None:
-        self.jobs = view.open_jobs
         self.boards.clear()
         super().attach(view)
 
@@ -130,7 +128,7 @@ class Beside(Around):
     ) -> tuple[NodeView, int] | None:
         changes = cluster.changes()
         boards = self.boards.setdefault(changes, {})
-        kind = (role, job.spec.share)
+        kind = (role, job.spec.share, job.spec.model if self.standstills.are_known else "")
         if kind not in boards and len(boards) >= KINDS_MAX:
             boards.clear()
         board = boards.setdefault(kind, Board())
@@ -145,7 +143,9 @@ class Beside(Around):
         """The best GPUs of a node for one task, and their score, higher is better."""
         if not has_books(node, role, 1):
             return None
-        gpus = (gpu for gpu in range(node.gpu_count) if not used >> gpu & 1)
+        gpus: Iterable[int] = (gpu for gpu in range(node.gpu_count) if not used >> gpu & 1)
+        if self.standstills.are_known:
+            gpus = [gpu for gpu in gpus if not self.stands_still(job, node, gpu)]
         judged = [(found.rank, gpu) for gpu in gpus if (found := self.judge(job, role, node, gpu)) is not None]
         picked = sorted(judged)[: role.gpus]
         if len(picked) < role.gpus:

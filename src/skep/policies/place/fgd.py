@@ -31,6 +31,7 @@ class Fgd(Scored):
         """The number of submitted jobs by which typical tasks were worked out."""
 
     def attach(self, view: View) -> None:
+        super().attach(view)
         self.known = view.knowledge
         self.learned_of = 0
 

@@ -58,6 +58,7 @@ class Relaxed(Place):
         self.patience = patience
 
     def attach(self, view: View) -> None:
+        super().attach(view)
         self.inner.attach(view)
 
     def keeps_together(self, job: JobView, now_s: float) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 
 import msgspec
 
-from skep.core.cluster import WHOLE, Allocation, Slice
+from skep.core.cluster import WHOLE, Allocation, Slice, bits
 from skep.core.errors import InvariantBroken
 from skep.core.model import Shape
 from skep.core.plan import Plan
@@ -64,8 +64,8 @@ class Homes(Around):
 
 
 def reserve_free(cluster: ClusterView, plan: Plan, homes: Iterable[Allocation]) -> None:
-    """Reserve the free parts of these homes. Whole GPUs go first, all those of a node at once: there are many homes,
-    and each step of a plan has its cost."""
+    """Reserve what is free of these homes, also the rest of a GPU of which others use a part. Whole GPUs go first, all
+    those of a node at once: there are many homes, and each step of a plan has its cost."""
     wanted: dict[int, tuple[int, int, int]] = {}
     parts: list[Slice] = []
     for piece in (piece for home in homes for piece in home.slices):
@@ -76,13 +76,23 @@ def reserve_free(cluster: ClusterView, plan: Plan, homes: Iterable[Allocation]) 
             wanted[piece.node] = mask | piece.gpus, cpu_milli + piece.cpu_milli, memory_mib + piece.memory_mib
     whole = [free_part(cluster.nodes[index], *amounts) for index, amounts in wanted.items()]
     plan.reserve(Allocation(tuple(filter(None, whole)), 0))
+    parts = [Slice(index, mask) for index, (mask, _, _) in wanted.items() if cluster.nodes[index].parts()] + parts
     for piece in parts:
-        try:
-            plan.reserve(Allocation((piece,), 0))
-        except InvariantBroken:  # parts of it are in use; whole GPUs that are free are kept
-            left = free_part(cluster.nodes[piece.node], piece.gpus, piece.cpu_milli, piece.memory_mib)
-            if left is not None:
-                plan.reserve(Allocation((left,), 0))
+        reserve_left(plan, cluster.nodes[piece.node], piece)
+
+
+def reserve_left(plan: Plan, node: NodeView, piece: Slice) -> None:
+    """Reserve these parts of GPUs, as far as they are left."""
+    if not node.is_up:
+        return
+    if rest := free_part(node, 0, piece.cpu_milli, piece.memory_mib):
+        plan.reserve(Allocation((rest,), 0))
+    left_milli = dict(node.parts())
+    for gpu in bits(piece.gpus):
+        milli = min(piece.milli, WHOLE if node.free_mask >> gpu & 1 else left_milli.get(gpu, 0))
+        if milli:
+            gpu_mem_mib = min(piece.gpu_mem_mib, node.memory_left(gpu))
+            plan.reserve(Allocation((Slice(node.index, 1 << gpu, milli=milli, gpu_mem_mib=gpu_mem_mib),), 0))
 
 
 def free_part(node: NodeView, mask: int, cpu_milli: int, memory_mib: int) -> Slice | None:

@@ -74,7 +74,7 @@ class Housing:
 
     def _may_fit(self, cluster: ClusterView, job: JobView) -> bool:
         """True if an hour has enough GPU time for all slots; slots of more than half an hour cannot share a GPU."""
-        length_s, gpus = self.order.length_s(job.spec), amount_of(job.spec.shapes[0])
+        length_s, gpus = self.order.length_s(job.spec), amount_of(job.shapes[0])
         if length_s > HOUR_S:
             return False
         slots = [(length_s, gpus)]
@@ -122,7 +122,7 @@ class Housing:
             reserve_free(view.cluster, plan, [home for home, slot in homes if home and meet(slot, own)])
             found = copy_of(here) if here is not None and fits(view.cluster, plan, here) else None
             if found is None:
-                found = self.place.find(view.cluster, plan, job, job.spec.shapes[0], view.now_s)
+                found = self.place.find(view.cluster, plan, job, job.shapes[0], view.now_s)
             plan.rollback(mark)
             if found is not None:
                 return {job.id: found}, offset_s
@@ -163,7 +163,7 @@ class Housing:
         """Homes for the job and for the jobs with a home on this node; the latter get another one if necessary."""
         leave = [id for id, home in homes.items() if home.nodes() == [node] and self._may_move(view, id)]
         reserve_free(view.cluster, plan, [home for id, home in homes.items() if id not in leave])
-        found = self.place.find(view.cluster, plan, job, job.spec.shapes[0], view.now_s)
+        found = self.place.find(view.cluster, plan, job, job.shapes[0], view.now_s)
         if found is None:
             return None
         plan.reserve(found)
@@ -171,7 +171,7 @@ class Housing:
         for id in sorted(leave, key=lambda id: (overlap(homes[id], found), -self.order.asked[id], id)):
             owner, home = self.order.jobs[id], homes[id]
             if not fits(view.cluster, plan, home):
-                other = self.place.find(view.cluster, plan, owner, owner.spec.shapes[0], view.now_s)
+                other = self.place.find(view.cluster, plan, owner, owner.shapes[0], view.now_s)
                 if other is None:
                     return None
                 home = moved[id] = other

@@ -88,7 +88,7 @@ class Partition(Around):
     def is_new(self, job: JobView) -> bool:
         """True if the job is to be profiled: it has never run, is small, and fits on a node. That does not depend on
         which nodes are up or in the partition, because jobs are queued by it."""
-        shape = job.spec.shapes[0]
+        shape = job.shapes[0]
         if job.launches or not 0 < shape.gpus <= self.gpus_max:
             return False
         fits = self._fits_node.get(shape)
@@ -99,7 +99,7 @@ class Partition(Around):
 
     def awaits_profiling(self, job: JobView) -> bool:
         """True if a new job waits for the present partition. If that has no node for it, it begins elsewhere."""
-        shape = job.spec.shapes[0]
+        shape = job.shapes[0]
         return self.is_new(job) and any(self.hosts(node, shape) for node in self.nodes(self.view.cluster))
 
     def hosts(self, node: NodeView, shape: Shape) -> bool:

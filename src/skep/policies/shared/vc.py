@@ -10,8 +10,9 @@ import msgspec
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.refusal import Refusal
+from skep.core.standstill import NOWHERE
 from skep.core.view import JobView
-from skep.policies.explain import gpus_of
+from skep.policies.explain import gpus_of, standstill_of
 from skep.policies.pipeline import Pipeline
 from skep.policies.shared.clusters import NumberCluster, VcBooks
 from skep.policies.shared.view import VcView, key_of
@@ -104,13 +105,14 @@ def in_vc(refusal: Refusal, vc: Vc) -> Refusal:
 
 def why_never(vc: Vc, job: JobView, reason: str) -> str:
     """In terms of the VC, whose planner regards its own cells as the whole cluster."""
-    shape = job.spec.shapes[0]
+    shape = job.shapes[0]
     kinds = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
     cluster = vc.view.cluster
     there = sum(pool.total for pool in cluster.pools_for(shape.gpu_types))
     if isinstance(cluster, NumberCluster):
         there = min(there, cluster.quota)
     where = f"pinned cell {vc.books.pinned} of VC {vc.name}" if vc.books.pinned else f"VC {vc.name}"
-    if shape.gpus > there:
-        return f"asks for {gpus_of(shape.gpus)}{kinds}, {where} has {there}"
+    if shape.gpus > there and shape.gpu_types != NOWHERE:
+        still = standstill_of(job, shape)
+        return f"asks for {gpus_of(shape.gpus)}{kinds}, {where} has {there}" + (f"; {still}" if still else "")
     return f"{where}: {reason}"

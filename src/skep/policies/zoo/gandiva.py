@@ -39,7 +39,8 @@ def adjusters(knobs: Knobs, height: int) -> tuple[Adjuster, ...]:
         if knobs["migrate"]:
             found.append(Rebalance(cool_down_s=cool_down_s))
         if knobs["pack"]:
-            found.append(PackTrials(trial_s=knobs["trial"], quantum_s=knobs["quantum"], cool_down_s=cool_down_s))
+            trial_s, quantum_s = knobs["trial"], knobs["quantum"]
+            found.append(PackTrials(gain=knobs["gain"], trial_s=trial_s, quantum_s=quantum_s, cool_down_s=cool_down_s))
     return tuple(found)
 
 
@@ -62,6 +63,9 @@ POLICIES = (
             Knob("quantum", 60.0, "seconds of a turn"),
             Knob("pack", True, "two jobs that take turns run at once if a trial shows that both together are faster"),
             Knob("trial", 300.0, "seconds of a trial"),
+            Knob(
+                "gain", 1.0, "a pair stays packed if its speeds, each relative to that alone, add up to more than this"
+            ),
             Knob(
                 "migrate",
                 True,

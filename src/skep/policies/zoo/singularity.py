@@ -7,6 +7,7 @@ from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.adjust.give_way import GiveWay
 from skep.policies.adjust.promised import AffordableSplice, LendHomes, SparePromised
+from skep.policies.adjust.rotate import Rotate
 from skep.policies.common import common_knobs, make_place
 from skep.policies.order.promises import Promises
 from skep.policies.pipeline import SKIP
@@ -29,9 +30,9 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
         name="singularity",
         order=order,
         place=place,
-        give_way=GiveWay(splice, place, cool_down_s=knobs["cool_down"], moves=moves),
+        give_way=GiveWay(order, splice, place, cool_down_s=knobs["cool_down"], moves=moves),
         preempt=SparePromised(order),
-        adjust=(splice, LendHomes(order, splice, moves=moves)),
+        adjust=(splice, Rotate(order, turn_s=knobs["turn"]), LendHomes(order, splice, moves=moves)),
         walk=SKIP,
         borrows=knobs["borrow"] == "auto",
     )
@@ -47,7 +48,8 @@ POLICIES = (
     Policy(
         name="singularity",
         title="Jobs of the tiers premium and standard are promised a part of the GPU time of every hour; a promise "
-        "that does not fit is refused. When one is due, others are scaled down, moved or stopped, in that order.",
+        "that does not fit is refused. When one is due, others are scaled down, moved or stopped, in that order, jobs "
+        "without a promise first; these take turns, the most under-served first.",
         paper="Shukla et al., Singularity: Planet-Scale, Preemptive and Elastic Scheduling of AI Workloads, 2022",
         assumes=frozenset({Need.CHECKPOINT, Need.MIGRATE}),
         build=build,
@@ -62,6 +64,7 @@ POLICIES = (
             Knob("standard", 0.7, "the part of every hour that standard jobs are promised"),
             Knob("restart", 60.0, "seconds that a start may take, together with the stops before it"),
             Knob("depth", 4.0, "workers of one job on one GPU at most; 1: no job is scaled down"),
+            Knob("turn", 900.0, "a job without a promise gives way to one that has had so many seconds less than it"),
             Knob(
                 "lend", 900.0, "a promised job that can spare its GPUs for so many seconds gives them to one that waits"
             ),
