@@ -115,10 +115,14 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def common_needs(knobs: Knobs) -> frozenset[Need]:
-    """The needs by knobs of every policy: backfilling needs the expected ends of running jobs."""
+    """The needs by knobs of every policy: those of adjusters and of the placement; backfilling needs the expected ends
+    of running jobs."""
     from skep.policies.adjust.named import NONE, named_adjusters, needs_of_adjusters
+    from skep.policies.place import PLACES
 
     found = needs_of_adjusters(named_adjusters(knobs.get("adjust", NONE)))
+    if "place" in knobs:
+        found |= PLACES[knobs["place"]].needs
     return found | {Need.ORACLE} if knobs.get("walk") == "easy" else found
 
 

@@ -9,7 +9,6 @@ import pytest
 from skep.core.events import JobSubmitted, NodeJoined
 from skep.core.knowledge import Knowledge, Unknown
 from skep.core.model import JobSpec, Shape, gpu_shape
-from skep.core.nodes import settle_nodes
 from skep.core.standstill import NOWHERE, Standstills
 from skep.core.state import State
 from skep.testing import cluster, job, node
@@ -18,6 +17,9 @@ from skep.testing import cluster, job, node
 class Table(Unknown):
     """`big` runs on no k80 with two GPUs or more, nobody beside `loud` on a k80."""
 
+    def __init__(self) -> None:
+        self.standstills = Standstills(self.stands_still)
+
     def stands_still(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> bool:
         if gpu_type != "k80":
             return False
@@ -25,7 +27,7 @@ class Table(Unknown):
         return is_loud or (job.model == "big" and shape.gpus > 1)
 
 
-KNOWN = Standstills(Table().stands_still)
+KNOWN = Table().standstills
 TYPES = ("k80", "v100")
 
 
@@ -76,8 +78,7 @@ def test_both_of_a_pair_must_make_progress() -> None:
 
 def test_a_state_has_the_shapes_of_its_jobs_also_when_nodes_join() -> None:
     state = State(cluster("1x4:k80"), Table())
-    state.apply(JobSubmitted(job(2, model="big", id="a").spec))
+    state.advance(0.0, [JobSubmitted(job(2, model="big", id="a").spec)])
     assert state.jobs["a"].shapes[0].gpu_types == NOWHERE
-    state.apply(NodeJoined(node(4, "v100", name="new")))
-    settle_nodes(state)
+    state.advance(0.0, [NodeJoined(node(4, "v100", name="new"))])
     assert state.jobs["a"].shapes[0].gpu_types == ("v100",)

@@ -45,7 +45,9 @@ def play(policy: str, where: str, *jobs: TraceJob) -> State:
     experiment = Experiment(trace(*jobs), cluster(where), Options(restart_s=0.0), TABLE.speed)
     state = State(experiment.cluster.blank(), experiment.measured())
     scheduler = Scheduler(state, experiment.planner(policy))
-    engine = Simulator(experiment.jobs, state.cluster, speed=TABLE.speed(state.cluster), restart_s=0.0, reports=True)
+    engine = Simulator(
+        experiment.jobs(policy), state.cluster, speed=TABLE.speed(state.cluster), restart_s=0.0, reports=True
+    )
     engine.idle_timers_max = 200
     checker = Checker(state, work_s={each.spec.id: each.work_s for each in jobs}, rate_max=10.0)
 

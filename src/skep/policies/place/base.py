@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from skep.core.cluster import WHOLE, Allocation, Slice, bits, lowest_bits
 from skep.core.model import Role, Shape
+from skep.core.needs import Need
 from skep.core.plan import Plan
 from skep.core.share import EXCLUSIVE, MODES
 from skep.core.standstill import Standstills
@@ -34,6 +35,9 @@ class Place:
     name = ""
     needs_free = True
     """True if a job gets only free GPUs."""
+
+    needs: frozenset[Need] = frozenset()
+    """What it reads of `view.knowledge`."""
 
     standstills = Standstills(None)
     """Where jobs make no progress, as the planner knows it."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from skep.core.cluster import WHOLE, bits
+from skep.core.needs import Need
 from skep.core.share import Tenant
 from skep.core.tasks import Task
 from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
@@ -108,6 +109,7 @@ class LeastUtilised(Scored):
     was measured for its model, at most its limit; what it has booked if nothing was."""
 
     name = "least-utilised"
+    needs = frozenset({Need.THROUGHPUT})
 
     def __init__(self) -> None:
         super().__init__()
