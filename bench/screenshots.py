@@ -39,12 +39,14 @@ def addresses(stage: Scene) -> Iterator[tuple[str, str]]:
     yield "logs", f"/jobs/{ids['embed']}?tab=logs"
     yield "curves", f"/jobs/{ids['ranker']}?tab=curves"
     yield "pending", f"/jobs/{ids['too-wide']}"
+    yield "failed", f"/jobs/{ids['preprocess']}"
     yield "compare", "/compare?group=tune"
     yield "submit", "/submit"
     yield "virtual-clusters", "/virtual-clusters"
     yield "nodes", "/nodes"
     yield "policy", "/policy"
     yield "studies", "/studies"
+    yield "not-found", "/nowhere"
     yield "login", "/login"
 
 

@@ -19,7 +19,10 @@ PAGES = {
     "configuration": ("/jobs/train?tab=configuration", "pre.text"),
     "events": ("/jobs/train?tab=events", ".events li"),
     "pending": ("/jobs/waits", ".why"),
-    "compare": ("/compare?jobs=train,waits", ".compare tbody tr"),
+    "failed": ("/jobs/fails", ".last-lines"),
+    "line": ("/jobs/fails?tab=logs&attempt=1&line=40", ".log [aria-current]"),
+    "not-found": ("/nowhere", ".verdict"),
+    "compare": ("/compare?jobs=train,waits", ".compared tbody tr"),
     "submit": ("/submit", ".verdicts .good"),
     "virtual-clusters": ("/virtual-clusters", ".vc-bars"),
     "nodes": ("/nodes", "[data-node]"),
@@ -32,6 +35,8 @@ PAGES = {
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Scene]:
     with scene("name: one\nnodes:\n  - {count: 1, name: n, gpus: 2}\n", "fifo") as running:
+        running.submit("fails", "seq 50; exit 1", vc="default", gpus=1)
+        running.wait("fails", lambda job: job["state"] == "failed")
         running.train("train", vc="default", gpus=2, step_s=0.1)
         running.wait("train", lambda job: (job["progress"] or {}).get("step", 0) > 2)
         running.submit("waits", "true", vc="default", gpus=2)

@@ -1,18 +1,20 @@
 // What surrounds every page: the way to the others, who is asked for, whether the server is there.
 import { useQuery } from "@tanstack/react-query";
-import { Link, Outlet, useNavigate } from "@tanstack/react-router";
+import { Link, Outlet, useNavigate, useRouterState } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
 import { DropdownMenu } from "radix-ui";
 
 import { api, asked } from "./api/client";
 import { meQuery } from "./api/queries";
 import { LiveProvider, useLink } from "./live/LiveProvider";
+import { loadAhead } from "./ui/lazyPage";
 import { chooseTheme, chosenTheme, type Theme } from "./ui/theme";
 import { useSay } from "./ui/toasts";
 
 const PAGES = [
   ["/", "Overview"],
   ["/jobs", "Jobs"],
+  ["/compare", "Compare"],
   ["/submit", "Submit"],
   ["/virtual-clusters", "Virtual clusters"],
   ["/nodes", "Nodes"],
@@ -21,6 +23,7 @@ const PAGES = [
 ] as const;
 
 export function Frame() {
+  const nav = useHereInSight();
   return (
     <LiveProvider>
       <a className="skip" href="#main">
@@ -32,7 +35,7 @@ export function Frame() {
             <img src="/icon.svg" alt="" />
             Skep
           </Link>
-          <nav aria-label="Pages">
+          <nav aria-label="Pages" ref={nav}>
             <ul>
               {PAGES.map(([to, text]) => (
                 <li key={to}>
@@ -57,6 +60,18 @@ export function Frame() {
   );
 }
 
+/** On a narrow screen the pages do not fit side by side: the one that is open is brought into sight. */
+function useHereInSight() {
+  const nav = useRef<HTMLElement>(null);
+  const path = useRouterState({ select: (state) => state.location.pathname });
+  useEffect(() => {
+    const here = nav.current?.querySelector<HTMLElement>('[aria-current="page"]');
+    if (!nav.current || !here) return;
+    nav.current.scrollLeft = here.offsetLeft - (nav.current.clientWidth - here.offsetWidth) / 2;
+  }, [path]);
+  return nav;
+}
+
 function LinkMark() {
   const link = useLink();
   const words = { live: "live", waiting: "connecting", lost: "no connection" };
@@ -73,6 +88,7 @@ function Restarts() {
   const say = useSay();
   const wasLost = useRef(false);
   useEffect(() => {
+    if (link === "live") loadAhead();
     if (link === "lost") wasLost.current = true;
     if (link === "live" && wasLost.current) {
       wasLost.current = false;

@@ -4,15 +4,18 @@ import {
   createRootRouteWithContext,
   createRoute,
   createRouter,
-  lazyRouteComponent,
   redirect,
 } from "@tanstack/react-router";
 
 import { ApiError } from "./api/client";
 import { meQuery } from "./api/queries";
 import { Frame } from "./Frame";
+import { readCompareSearch } from "./pages/compare/search";
+import { readJobSearch } from "./pages/job/search";
 import { readJobsSearch } from "./pages/jobs/search";
-import { Empty, Problem } from "./ui/parts";
+import { lazyPage } from "./ui/lazyPage";
+import { Problem } from "./ui/parts";
+import { NotFound } from "./ui/NotFound";
 
 const root = createRootRouteWithContext<{ client: QueryClient }>()({});
 
@@ -21,7 +24,7 @@ const login = createRoute({
   path: "/login",
   validateSearch: (search: Record<string, unknown>): { to?: string } =>
     typeof search.to === "string" ? { to: search.to } : {},
-  component: lazyRouteComponent(() => import("./pages/login/LoginPage")),
+  component: lazyPage(() => import("./pages/login/LoginPage")),
 });
 
 /** All pages that show data of the cluster; users who are not logged in see the login page first. */
@@ -42,61 +45,60 @@ const frame = createRoute({
 const overview = createRoute({
   getParentRoute: () => frame,
   path: "/",
-  component: lazyRouteComponent(() => import("./pages/overview/OverviewPage")),
+  component: lazyPage(() => import("./pages/overview/OverviewPage")),
 });
 const jobs = createRoute({
   getParentRoute: () => frame,
   path: "/jobs",
   validateSearch: readJobsSearch,
-  component: lazyRouteComponent(() => import("./pages/jobs/JobsPage")),
+  component: lazyPage(() => import("./pages/jobs/JobsPage")),
 });
 const job = createRoute({
   getParentRoute: () => frame,
   path: "/jobs/$id",
-  validateSearch: (search: Record<string, unknown>): { tab?: string } =>
-    typeof search.tab === "string" ? { tab: search.tab } : {},
-  component: lazyRouteComponent(() => import("./pages/job/JobPage")),
+  validateSearch: readJobSearch,
+  component: lazyPage(() => import("./pages/job/JobPage")),
 });
 const compare = createRoute({
   getParentRoute: () => frame,
   path: "/compare",
-  validateSearch: (search: Record<string, unknown>): { jobs?: string; group?: string } => ({
-    ...(search.jobs !== undefined ? { jobs: String(search.jobs) } : {}),
-    ...(typeof search.group === "string" ? { group: search.group } : {}),
-  }),
-  component: lazyRouteComponent(() => import("./pages/compare/ComparePage")),
+  validateSearch: readCompareSearch,
+  component: lazyPage(() => import("./pages/compare/ComparePage")),
 });
 const submit = createRoute({
   getParentRoute: () => frame,
   path: "/submit",
   validateSearch: (search: Record<string, unknown>): { from?: string } =>
     search.from !== undefined ? { from: String(search.from) } : {},
-  component: lazyRouteComponent(() => import("./pages/submit/SubmitPage")),
+  component: lazyPage(() => import("./pages/submit/SubmitPage")),
 });
 const vcs = createRoute({
   getParentRoute: () => frame,
   path: "/virtual-clusters",
-  component: lazyRouteComponent(() => import("./pages/vcs/VcsPage")),
+  component: lazyPage(() => import("./pages/vcs/VcsPage")),
 });
 const nodes = createRoute({
   getParentRoute: () => frame,
   path: "/nodes",
-  component: lazyRouteComponent(() => import("./pages/nodes/NodesPage")),
+  component: lazyPage(() => import("./pages/nodes/NodesPage")),
 });
 const policy = createRoute({
   getParentRoute: () => frame,
   path: "/policy",
-  component: lazyRouteComponent(() => import("./pages/policy/PolicyPage")),
+  component: lazyPage(() => import("./pages/policy/PolicyPage")),
 });
 const studies = createRoute({
   getParentRoute: () => frame,
   path: "/studies",
-  component: lazyRouteComponent(() => import("./pages/studies/StudiesPage")),
+  component: lazyPage(() => import("./pages/studies/StudiesPage")),
 });
+
+/** All other addresses, so that the way to the pages stays. */
+const nowhere = createRoute({ getParentRoute: () => frame, path: "$", component: NotFound });
 
 const tree = root.addChildren([
   login,
-  frame.addChildren([overview, jobs, job, compare, submit, vcs, nodes, policy, studies]),
+  frame.addChildren([overview, jobs, job, compare, submit, vcs, nodes, policy, studies, nowhere]),
 ]);
 
 export function makeRouter(client: QueryClient) {
@@ -104,7 +106,7 @@ export function makeRouter(client: QueryClient) {
     routeTree: tree,
     context: { client },
     defaultPreload: "intent",
-    defaultNotFoundComponent: () => <Empty>There is no page at this address.</Empty>,
+    defaultNotFoundComponent: NotFound,
     defaultErrorComponent: ({ error }) => <Problem error={error} />,
     scrollRestoration: true,
     // As people write them: `?from=3`, not `?from=%223%22`.

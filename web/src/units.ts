@@ -25,6 +25,11 @@ export function amount(value: number | null | undefined): string {
   return value.toLocaleString("en", { maximumFractionDigits: 2 });
 }
 
+/** Few of them are not none. */
+export function gpuHours(value: number): string {
+  return value > 0 && value < 0.01 ? "under 0.01" : amount(value);
+}
+
 /** A measured value, such as a loss: four digits that count. */
 export function measured(value: number | null | undefined): string {
   if (value == null || !Number.isFinite(value)) return "–";

@@ -61,9 +61,9 @@ def print_event(event: dict[str, Any], output: str) -> None:
         click.echo(escape_json(json.dumps(event, ensure_ascii=False)))
         return
     who = f"  ({clean(event['who'])})" if event.get("who") else ""
-    job = clean(str(event.get("job_id") or ""))
+    job = clean(" ".join(filter(None, [event.get("job_id"), event.get("name")])))
     text = clean(str(event.get("text") or ""))
-    click.echo(f"{date(event['at_s'])}  {clean(event['kind']):<18} {job:<10} {text}{who}")
+    click.echo(f"{date(event['at_s'])}  {clean(event['kind']):<18} {job:<24} {text}{who}")
 
 
 @click.command()

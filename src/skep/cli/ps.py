@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -52,7 +51,7 @@ MOST = 1_000_000
 def ps(output: str, watch: bool, url: str, is_all: bool, mine: bool, limit: int | None, **where: Any) -> None:
     """List the jobs that have not ended, the newest first; stderr names the server that was asked.
 
-    TIME is how long a running job has run and how long an ended one took, as in squeue. -o json and -o yaml print
+    TIME is how long a job has run, all its attempts together. -o json and -o yaml print
     whole objects, -o name the ids alone, all of them unless --limit is given.
 
     \b
@@ -108,26 +107,20 @@ def draw(found: tuple[list[Job], bool]) -> RenderableType:
     jobs, has_more = found
     if not jobs:
         return Text("no jobs")
-    now_s = time.time()
-    table = table_of(COLUMNS, (row(job, now_s) for job in jobs), right=("GPUS", "PRIORITY", "TIME"))
+    table = table_of(COLUMNS, (row(job) for job in jobs), right=("GPUS", "PRIORITY", "TIME"))
     if not has_more:
         return table
     return Group(table, Text(f"… more: --limit {len(jobs) * 10} shows them, filters reduce them", style="dim"))
 
 
-def row(job: Job, now_s: float) -> tuple[object, ...]:
+def row(job: Job) -> tuple[object, ...]:
     from skep.core.model import PRIORITIES
 
     names = {number: name for name, number in PRIORITIES.items()}
     priority = names.get(job["priority"], job["priority"])
     gpus = f"{job['gpus']:g}"
     told = (job[key] for key in ("id", "name", "user", "vc", "state"))
-    return (*told, gpus, priority, duration(job, now_s), where_of(job))
-
-
-def duration(job: Job, now_s: float) -> str:
-    start_s, finish_s = job.get("start_s"), job.get("finish_s")
-    return "0:00" if start_s is None else clock((now_s if finish_s is None else finish_s) - start_s)
+    return (*told, gpus, priority, clock(job["ran_s"]), where_of(job))
 
 
 def where_of(job: Job) -> str:

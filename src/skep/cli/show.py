@@ -105,7 +105,7 @@ def facts(job: Job, now_s: float) -> list[str]:
     found = {
         "because": last_words(job) if job["state"] in ENDED else clean(str(job.get("reason") or "")),
         "belongs to": owner(job),
-        "times": times(job, now_s),
+        "times": times(job),
         "asks for": "; ".join(asks(name, role) for name, role in roles.items()),
         "command": "; ".join(dict.fromkeys(command(role) for role in roles.values())),
         "workdir": request.get("workdir"),
@@ -143,16 +143,17 @@ def owner(job: Job) -> str:
     return f"user {job.get('user') or '?'}, VC {job['vc']}, priority {job['priority']}"
 
 
-def times(job: Job, now_s: float) -> str:
+def times(job: Job) -> str:
     start_s, finish_s = job.get("start_s"), job.get("finish_s")
     said = [f"submitted {date(job['submit_s'])}"]
     if start_s is not None:
         said.append(f"started {date(start_s)}")
     if finish_s is not None:
         said.append(f"ended {date(finish_s)}")
-    since_s = job["submit_s"] if start_s is None else start_s
-    word = "waited" if start_s is None else "took" if finish_s is not None else "for"
-    return ", ".join([*said, f"{word} {clock((now_s if finish_s is None else finish_s) - since_s)}"])
+    said.append(f"waited {clock(job['waited_s'])}")
+    if start_s is not None:
+        said += [f"ran {clock(job['ran_s'])}", f"{job['service_gpu_s'] / 3600:.2f} GPU-hours"]
+    return ", ".join(said)
 
 
 def asks(name: str, role: dict[str, Any]) -> str:

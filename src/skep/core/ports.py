@@ -133,6 +133,12 @@ class LogReader(Protocol):
     def read(self) -> bytes:
         """The next piece; empty if there is no more at present."""
 
+    def line(self) -> int:
+        """The number of the line in which the next piece begins, among all that the task has written; from 1."""
+
+    def size(self) -> int:
+        """Bytes of the log that are kept."""
+
     def close(self) -> None: ...
 
 

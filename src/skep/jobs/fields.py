@@ -22,6 +22,9 @@ GPUS_MAX = 1024
 """The most GPUs of a task."""
 PORTS_MAX = 100
 """The most ports of one label of a task."""
+PARAMETERS_MAX = 20
+PARAMETER_MAX = 1000
+"""The most parameters of a sweep, and the most characters of a value."""
 SECONDS_MAX = 1e9
 RETRIES_MAX = 1_000_000
 NUMBER_MAX = 100
@@ -158,6 +161,15 @@ def _variable(key: str, value: Field) -> str:
     if _OURS.fullmatch(key):
         raise value.trouble(f"{value.path}: Skep sets this variable itself", hint="use another name")
     return key
+
+
+def parameters(field: Field) -> dict[str, str]:
+    found = {}
+    for key, value in mapping(field, most=PARAMETERS_MAX).items():
+        if VARIABLE.fullmatch(key) is None:
+            raise value.trouble(f"{value.path[:200]!r}: expected a name of letters, digits and underscores")
+        found[key] = label(value, most=PARAMETER_MAX)
+    return found
 
 
 def ports(field: Field) -> dict[str, int]:

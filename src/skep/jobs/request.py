@@ -119,6 +119,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     secrets: dict[str, str] = {}
     """Environment variables of every task that are never shown."""
     share: OfShare | None = None
+    parameters: dict[str, str] = {}
+    """What distinguishes it from others of its group; the values of its sweep."""
 
     @property
     def gpus(self) -> int:

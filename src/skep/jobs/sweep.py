@@ -14,7 +14,6 @@ from skep.jobs import fields
 JOBS_MAX = 10_000
 LENGTH_MAX = 64_000_000
 """The most characters of all jobs of a sweep together."""
-VALUE_MAX = 1000
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|(])([A-Za-z_]\w*)(?:\+?=| +in\b)|\bread +(?:-\w+ +)*([\w ]+)")
@@ -42,6 +41,8 @@ def swept(document: Field) -> Iterator[Field]:
         yield document
         return
     given = document.fields()
+    if "parameters" in given:
+        raise given["parameters"].trouble("parameters and sweep are both given", hint="a sweep sets the parameters")
     choices = _choices(given["sweep"])
     jobs = math.prod(len(values) for values in choices.values())
     _refuse_too_many(given["sweep"], jobs, document)
@@ -100,10 +101,10 @@ def _environment(document: Field) -> set[str]:
 
 def _choices(field: Field) -> dict[str, list[str]]:
     found = {}
-    for key, values in fields.mapping(field, most=20).items():
+    for key, values in fields.mapping(field, most=fields.PARAMETERS_MAX).items():
         if fields.VARIABLE.fullmatch(key) is None:
             raise values.trouble(f"{values.path[:200]!r}: expected a name of letters, digits and underscores")
-        found[key] = [fields.label(value, most=VALUE_MAX) for value in values.items()]
+        found[key] = [fields.label(value, most=fields.PARAMETER_MAX) for value in values.items()]
         if not found[key]:
             raise values.fault("a list of values")
     if not found:
@@ -124,7 +125,10 @@ def _combination(document: Field, values: Mapping[str, str], number: int) -> Fie
         if key.content == "name" and not has_value:
             filled = Raw(f"{name}-{number}", raw.line)
         entries += [key, filled]
-    entries += [Raw("group", document.raw.line), _filled(_group(document, name, number), values, document)]
+    line = document.raw.line
+    entries += [Raw("group", line), _filled(_group(document, name, number), values, document)]
+    chosen = [Raw(text, line) for pair in values.items() for text in pair]
+    entries += [Raw("parameters", line), Raw(chosen, line, is_map=True)]
     return Field(document.file, document.path, Raw(entries, document.raw.line, is_map=True))
 
 

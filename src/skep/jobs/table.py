@@ -416,6 +416,12 @@ JOB: Table = {
         "How it shares its GPUs with other jobs. Policies ignore what they do not support.",
         "as the policy decides",
     ),
+    "parameters": JobField(
+        mapping(
+            {"type": SCALAR}, fields.VARIABLE.pattern, "names and values", fields.parameters, fields.PARAMETERS_MAX
+        ),
+        "What distinguishes it from others of its group; a `sweep` sets them.",
+    ),
     "sweep": JobField(
         Kind("names, each with a list of values", {"type": ["object", "null"], "additionalProperties": WORDS.schema}),
         "See below.",

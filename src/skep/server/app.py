@@ -28,6 +28,7 @@ from skep.server.routes import (
     admin,
     changes,
     cluster,
+    compare,
     events,
     inspect,
     jobs,
@@ -48,7 +49,16 @@ from skep.service.values import Json
 
 DAY_S = 86400.0
 ROUTERS = (
-    *(submit.router, jobs.router, inspect.router, logs.router, cluster.router, events.router, changes.router),
+    *(
+        submit.router,
+        jobs.router,
+        inspect.router,
+        compare.router,
+        logs.router,
+        cluster.router,
+        events.router,
+        changes.router,
+    ),
     *(overview.router, policies.router, studies.router, session.router, admin.router, admin.root),
 )
 

@@ -127,7 +127,15 @@ def forgotten_since(reads: Reads, after: int) -> Event | None:
     if oldest is None or oldest <= after + 1:
         return None
     text = f"{oldest - after - 1:,} events were deleted before they were read"
-    return {"seq": oldest - 1, "at_s": reads.clock(), "kind": "missed", "job_id": None, "who": "", "text": text}
+    return {
+        "seq": oldest - 1,
+        "at_s": reads.clock(),
+        "kind": "missed",
+        "job_id": None,
+        "name": "",
+        "who": "",
+        "text": text,
+    }
 
 
 def sse(event: Event) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Protocol
 
+import msgspec
 from starlette.concurrency import run_in_threadpool
 
 from skep.core.ports import LogReader
@@ -15,9 +16,16 @@ CHUNK = 64 * 1024
 POLL_S = 0.2
 
 
-class Text(LogReader, Protocol):
+class Text(Protocol):
+    """A log in the form in which it is sent."""
+
+    def read(self) -> bytes:
+        """The next piece; empty if there is no more at present."""
+
     def last(self) -> bytes:
         """The rest to send when nothing more will be written."""
+
+    def close(self) -> None: ...
 
 
 class PlainLog:
@@ -32,33 +40,68 @@ class PlainLog:
         return b""
 
 
+class LineRange(msgspec.Struct, frozen=True):
+    """Lines by number, from `first`; those that are not kept any more are left out."""
+
+    first: int = 1
+    count: int | None = None
+
+    def has(self, number: int) -> bool:
+        return number >= self.first and (self.count is None or number < self.first + self.count)
+
+
 class LabelledLog:
-    """Whole lines, each after the name of its task.
+    """Whole lines, each after a label, which is the name of its task, and with `lines` after its number.
 
     Where they are cut depends only on what was written, so that a client that reconnects can count what it had.
     """
 
-    def __init__(self, log: LogReader, label: str) -> None:
+    def __init__(self, log: LogReader, label: str, lines: LineRange | None = None) -> None:
         self.log = log
         self.close = log.close
         self._label = label.encode()
+        self._lines = lines
         self._rest = b""
+        self._number = 0
+        """Of the line that the rest begins."""
 
     def read(self) -> bytes:
-        while chunk := self.log.read():
+        while chunk := self._chunk():
+            found = []
             *lines, self._rest = (self._rest + chunk).split(b"\n")
+            for line in lines:
+                found += [self._line(piece) for piece in pieces_of(line)]
+                self._number += 1
             while len(self._rest) > CHUNK:
-                lines, self._rest = [*lines, self._rest[:CHUNK]], self._rest[CHUNK:]
-            if lines:
-                return b"".join(self._line(piece) for line in lines for piece in pieces_of(line))
+                found.append(self._line(self._rest[:CHUNK]))
+                self._rest = self._rest[CHUNK:]
+            if text := b"".join(found):
+                return text
         return b""
+
+    def _chunk(self) -> bytes:
+        """The next piece; pieces before the wanted lines are passed over quickly, those behind are not read."""
+        if self._lines is None:
+            return self.log.read()
+        while True:
+            line = self.log.line()
+            if self._lines.count is not None and line >= self._lines.first + self._lines.count:
+                self._rest = b""
+                return b""
+            chunk = self.log.read()
+            if not chunk or line + chunk.count(b"\n") >= self._lines.first:
+                self._number = self._number if self._rest else line
+                return chunk
+            self._rest = b""
 
     def last(self) -> bytes:
         rest, self._rest = self._rest, b""
         return self._line(rest) if rest else b""
 
     def _line(self, text: bytes) -> bytes:
-        return self._label + text + b"\n"
+        if self._lines is None:
+            return self._label + text + b"\n"
+        return b"%s%d %s\n" % (self._label, self._number, text) if self._lines.has(self._number) else b""
 
 
 def pieces_of(line: bytes) -> list[bytes]:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from skep.server.answers import BUG, error_answer
 from skep.server.schemas import STATES
 from skep.service.live import Live
+from skep.service.spent import NOTHING
 
 log = logging.getLogger(__name__)
 HTTP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -53,7 +54,10 @@ class _JobTimes:
             "skep_job_wait_seconds", "From submission to first start.", registry=registry, buckets=JOB_BUCKETS
         )
         self._run = Histogram(
-            "skep_job_run_seconds", "From first start to the end.", registry=registry, buckets=JOB_BUCKETS
+            "skep_job_run_seconds",
+            "Running, all attempts together; of jobs that have ended.",
+            registry=registry,
+            buckets=JOB_BUCKETS,
         )
         self._ended_s = live.clock()  # what ended before is not ours
         self._started = {seq for seq, *_ in live.times(self._ended_s)}
@@ -62,11 +66,12 @@ class _JobTimes:
     def look(self) -> None:
         with self._lock:
             rows = self._live.times(self._ended_s)
+            had = self._live.spent(seq for seq, _, _, finish_s in rows if finish_s is not None)
             for seq, submit_s, start_s, finish_s in rows:
                 if seq not in self._started:
                     self._wait.observe(start_s - submit_s)
                 if finish_s is not None:
-                    self._run.observe(finish_s - start_s)
+                    self._run.observe(had.get(seq, NOTHING).ran_s)
                     self._ended_s = max(self._ended_s, finish_s)
             self._started = {seq for seq, _, _, finish_s in rows if finish_s is None}
 

@@ -18,6 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 FOLDER = Path(__file__).parent / "web"
 SECTIONS = frozenset(("", "jobs", "compare", "submit", "virtual-clusters", "nodes", "policy", "studies", "login"))
 """First path components that the browser's router handles; the page is the same for all."""
+DATA = frozenset(("api", "metrics", "openapi.json"))
+"""First path components of what is no page."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -33,9 +35,22 @@ Everything else works: <code>skep ps</code>, <code>skep submit</code>, the API u
 """
 
 
-def is_page(method: str, path: str) -> bool:
-    first, _, _ = path.lstrip("/").partition("/")
-    return method in ("GET", "HEAD") and (first in SECTIONS or path.startswith("/assets/") or path == "/icon.svg")
+def is_page(scope: Scope) -> bool:
+    """A person who follows a link that leads nowhere gets the page too, which says so."""
+    path: str = scope["path"]
+    first = first_part(path)
+    if scope["method"] not in ("GET", "HEAD"):
+        return False
+    return (
+        first in SECTIONS
+        or path.startswith("/assets/")
+        or path == "/icon.svg"
+        or (first not in DATA and "text/html" in Headers(scope=scope).get("accept", ""))
+    )
+
+
+def first_part(path: str) -> str:
+    return path.lstrip("/").partition("/")[0]
 
 
 def why_missing(folder: Path = FOLDER) -> str | None:
@@ -54,7 +69,7 @@ class Pages:
         self.folder = folder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and is_page(scope["method"], scope["path"]):
+        if scope["type"] == "http" and is_page(scope):
             await self.page(scope)(scope, receive, send)
         else:
             await self.app(scope, receive, send)
@@ -73,7 +88,8 @@ class Pages:
         plain, squeezed = contents(file, file.stat().st_mtime_ns)
         if "gzip" in Headers(scope=scope).get("accept-encoding", ""):
             headers["content-encoding"], plain = "gzip", squeezed
-        return Response(plain, 200, headers, mimetypes.guess_type(file.name)[0])
+        status = 200 if is_file or first_part(path) in SECTIONS else 404
+        return Response(plain, status, headers, mimetypes.guess_type(file.name)[0])
 
 
 @functools.lru_cache(maxsize=256)

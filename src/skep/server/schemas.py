@@ -91,7 +91,11 @@ class JobSchema(Answer):
     tags: list[str]
     attempts: int
     nodes: list[str]
-    service_gpu_s: float = Field(description="GPU-seconds held by ended attempts.")
+    waited_s: float = Field(description="Seconds since the submission in which it did not run, between attempts too.")
+    ran_s: float = Field(description="Seconds it ran, all attempts together, with the one that runs.")
+    service_gpu_s: float = Field(description="GPU-seconds of all attempts, with the one that runs.")
+    held_gpus: float | None = Field(description="GPUs of the attempt that runs now; null: none runs.")
+    at_s: float = Field(description="The time at which these sums are true.")
     progress: dict[str, float | str | None] | None = Field(
         description="What a running job reports through `skep.train`: `step`, `steps`, `loss`, `samples_per_s`, "
         "`checkpoint_step`, `at_s`, and its own keys."
@@ -181,6 +185,7 @@ class JobRequest(Answer):
     hold: bool
     secrets: dict[str, str]
     share: OfShareSchema | None
+    parameters: dict[str, str] = Field(description="What distinguishes it from others of its group, as in a sweep.")
 
 
 class TaskSchema(Answer):
@@ -275,6 +280,7 @@ class Event(Answer):
     at_s: float
     kind: str
     job_id: str | None
+    name: str = Field(description="Of the job; empty if the job was deleted meanwhile.")
     who: str
     text: str
 

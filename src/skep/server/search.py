@@ -1,7 +1,8 @@
-"""Lines of logs that contain a text, with limits on what is read and found."""
+"""Lines of logs that contain a text, the newest first, with limits on what is searched and found."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
@@ -9,47 +10,74 @@ from skep.core.ports import LogReader
 from skep.service.values import Json
 
 READ_MAX = 64 << 20
-"""The most bytes of logs that one search reads."""
+"""The most bytes that one search looks through: the latest, in equal parts of all logs."""
+COUNT_MAX = 512 << 20
+"""The most bytes of logs that are read to count their lines; logs beyond that are not searched."""
 LINE_MAX = 64 * 1024
 """A longer line is searched in pieces."""
 SHOWN_MAX = 1000
 """The most characters of a line that are shown."""
 
 
-def search(logs: Iterable[tuple[str, int, LogReader]], text: str, limit: int) -> Json:
-    """`logs` has the task, the attempt and the reader of each."""
-    wanted = text.lower()
-    found: list[Json] = []
-    left = READ_MAX
+def search(logs: Iterable[tuple[str, int, LogReader]], count: int, text: str, limit: int) -> Json:
+    """`logs` has the task, the attempt and the reader of each of `count` logs, which are opened one by one."""
+    wanted, each_max = text.lower(), READ_MAX // max(count, 1)
+    found: list[deque[Json]] = []
+    searched = size = counted = 0
+    is_cut = False
     for task, attempt, log in logs:
-        number = 0
-        for line, is_start in lines_of(log):
-            left -= len(line)
-            number += is_start
+        kept = log.size()
+        size += kept
+        counted += kept
+        if counted > COUNT_MAX:
+            log.close()
+            continue
+        latest: deque[Json] = deque(maxlen=limit)
+        for line, number in lines_of(log, kept - each_max):
+            searched += len(line)
             shown = line.decode("utf-8", "replace")
             if wanted in shown.lower():
-                if len(found) == limit:
-                    return {"matches": found, "is_cut": True}
-                found.append({"task": task, "attempt": attempt, "line": number, "text": around(shown.rstrip(), wanted)})
-            if left < 0:
-                return {"matches": found, "is_cut": True}
-    return {"matches": found, "is_cut": False}
+                is_cut |= len(latest) == limit
+                latest.append(
+                    {"task": task, "attempt": attempt, "line": number, "text": around(shown.rstrip(), wanted)}
+                )
+        found.append(latest)
+    matches = in_turn(found)
+    return {
+        "matches": matches[:limit],
+        "is_cut": is_cut or len(matches) > limit,
+        "searched_bytes": min(searched, size),
+        "bytes": size,
+    }
 
 
-def lines_of(log: LogReader) -> Iterator[tuple[bytes, bool]]:
-    """Lines, or pieces of long ones, and whether a line begins here. The log is closed at the end."""
-    is_start, rest = True, b""
+def in_turn(found: list[deque[Json]]) -> list[Json]:
+    """The newest of each log, then the one before it of each, …"""
+    matches = []
+    while left := [each for each in found if each]:
+        matches += [each.pop() for each in left]
+    return matches
+
+
+def lines_of(log: LogReader, skipped: int) -> Iterator[tuple[bytes, int]]:
+    """Lines, or pieces of long ones, and their numbers, without about as many bytes at the beginning. The log is closed
+    at the end."""
     with closing(log):
+        number, rest = log.line(), b""
         while chunk := log.read():
+            if skipped >= len(chunk):
+                skipped -= len(chunk)
+                number += chunk.count(b"\n")
+                continue
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                yield line + b"\n", is_start
-                is_start = True
+                yield line + b"\n", number
+                number += 1
             if len(rest) >= LINE_MAX:
-                yield rest, is_start
-                is_start, rest = False, b""
+                yield rest, number
+                rest = b""
     if rest:
-        yield rest, is_start
+        yield rest, number
 
 
 def around(line: str, wanted: str) -> str:

@@ -111,7 +111,7 @@ class Guard:
             if scope["path"] == HEALTH:
                 with contextlib.suppress(Forbidden):
                     self._identify(scope, headers)
-            elif scope["path"] != SESSION and not is_page(scope["method"], scope["path"]):
+            elif scope["path"] != SESSION and not is_page(scope):
                 self._identify(scope, headers)
         except Forbidden as refused:
             scope["refusal"] = str(refused)
@@ -135,7 +135,7 @@ class Guard:
         if origin is not None and origin.decode("latin-1").lower() not in (f"http://{host}", f"https://{host}"):
             raise Forbidden(403, "web pages of another origin may not use this server")
         # A link on another site may lead here: that site learns nothing from it.
-        follows_link = headers.get(b"sec-fetch-mode") == b"navigate" and is_page(scope["method"], scope["path"])
+        follows_link = headers.get(b"sec-fetch-mode") == b"navigate" and is_page(scope)
         if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin") and not follows_link:
             raise Forbidden(403, "web pages of another site may not use this server")
 

@@ -64,6 +64,7 @@ class TenantSchema(Answer):
     """A job on a GPU of a node."""
 
     job: str
+    name: str = Field(description="Empty for a job of another VC.")
     gpu: int
     milli: int = Field(description="Thousandths of the GPU; 1000 is all of it.")
     gpu_mem_mib: int = Field(description="Requested GPU memory; 0: not stated.")
@@ -128,7 +129,7 @@ class ClusterSchema(Answer):
 
 
 class Quantiles(Answer):
-    """Seconds from submission to first start; null if no job has started."""
+    """Seconds of waiting; null if there are no jobs."""
 
     jobs: int
     p50_s: float | None
@@ -153,8 +154,8 @@ class Overview(Answer):
     nodes: int
     queue_gpus: float = Field(description="Requested by pending jobs.")
     jobs: StateCounts
-    waiting: Quantiles = Field(description="For jobs that started in the last 24 hours.")
-    waiting_now: Quantiles = Field(description="For jobs that wait now, so far.")
+    waiting: Quantiles = Field(description="Until the first start, of jobs that started in the last 24 hours.")
+    waiting_now: Quantiles = Field(description="For jobs that wait now: all their waiting so far.")
 
 
 class MapCell(Answer):
@@ -391,18 +392,6 @@ class Curve(Answer):
     is_cut: bool = Field(description="The files are too long; only the latest part is included.")
 
 
-class Match(Answer):
-    task: str
-    attempt: int
-    line: int = Field(description="Counted from the beginning of what is kept of the log.")
-    text: str
-
-
-class Matches(Answer):
-    matches: list[Match]
-    is_cut: bool = Field(description="True if not everything was searched, or there are more.")
-
-
 class JobFile(Answer):
     """The job as a file that submits it again."""
 
@@ -460,6 +449,7 @@ class TraceSchema(Answer):
     format: str
     jobs: int
     user: str
+    vcs: list[str] = Field(description="The virtual clusters of its jobs.")
 
 
 class StudyBody(Strict):

@@ -12,7 +12,7 @@ from skep.core.record import PlanRecord
 from skep.core.state import State
 from skep.service.book import Record, new_attempt, owner_of
 from skep.service.receive import Received
-from skep.service.store import Attempt
+from skep.service.store import Attempt, Writes
 from skep.service.turn import Turn
 
 LATE_S = 5.0
@@ -122,6 +122,15 @@ def notify_needs_failed(turn: Turn, state: State, record: Record) -> None:
     has_needs = job.spec.needs or job.spec.needs_groups
     if has_needs and job.state.is_final and job.reason.startswith(NEEDS):
         turn.notify(record.row.state, job.reason, record.id)
+
+
+def add_names(writes: Writes, records: dict[str, Record]) -> None:
+    """The names of the jobs of all notices. A job with a notice is open, or changed in this turn."""
+    rows = {**writes.jobs, **{row.seq: row for row, _ in writes.new_jobs}}
+    for notice in writes.notices:
+        if notice.job is not None:
+            record, row = records.get(notice.job), rows.get(int(notice.job))
+            notice.name = record.row.name if record is not None else row.name if row is not None else ""
 
 
 def which(record: Record, job: Job) -> str:

@@ -7,6 +7,7 @@ import base64
 import msgspec
 
 from skep.core.errors import InputError
+from skep.service.spent import ran_column
 from skep.service.values import SqlValue
 
 COLUMNS = {
@@ -14,8 +15,8 @@ COLUMNS = {
     "id": "seq",
     "start_s": "coalesce(start_s, 0)",
     "finish_s": "coalesce(finish_s, 0)",
-    "waited": "coalesce(start_s, finish_s, {now}) - submit_s",
-    "ran": "coalesce(coalesce(finish_s, {now}) - start_s, 0)",
+    "waited": f"coalesce(finish_s, {{now}}) - submit_s - {ran_column('{now}')}",
+    "ran": ran_column("{now}"),
 }
 """The sort columns; `now` is that of the first page, so that pages are consistent."""
 

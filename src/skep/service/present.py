@@ -22,6 +22,7 @@ from skep.policies.registry import Setting, build_planner
 from skep.service.book import PENDING, Record
 from skep.service.commands import check_node
 from skep.service.queries import last_seq, state_counts, waits
+from skep.service.spent import NOTHING, spent
 from skep.service.store import JobFilter
 from skep.service.values import Json
 from skep.service.writer import Writer
@@ -67,11 +68,12 @@ def nodes(reads: Reads) -> list[Json]:
         state = reads.writer.state
         tenants: dict[int, list[Json]] = {}
         for record, job in holders(reads.writer):
-            shown = record.id if reads.sight.sees(record.row.vc) else HIDDEN
+            is_seen = reads.sight.sees(record.row.vc)
+            whose = {"job": record.id if is_seen else HIDDEN, "name": record.row.name if is_seen else ""}
             assert job.held is not None
             for piece in job.held.slices:
                 tenants.setdefault(piece.node, []).extend(
-                    {"job": shown, "gpu": gpu, "milli": piece.milli, "gpu_mem_mib": piece.gpu_mem_mib}
+                    {**whose, "gpu": gpu, "milli": piece.milli, "gpu_mem_mib": piece.gpu_mem_mib}
                     for gpu in bits(piece.gpus)
                 )
         found = [shown_node(node, state, tenants.get(node.index, [])) for node in state.cluster.by_name.values()]
@@ -234,14 +236,16 @@ def overview(reads: Reads) -> Json:
         now = sample(reads.writer)
         ground, cluster = reads.writer.ground, reads.writer.state.cluster
         free = cluster.free_gpus()
-        so_far = [
-            now_s - record.row.submit_s
+        pending = [
+            (record.row.seq, record.row.submit_s)
             for record in reads.writer.book.records.values()
-            if record.row.start_s is None and reads.sight.sees(record.row.vc)
+            if record.row.state == PENDING and reads.sight.sees(record.row.vc)
         ]
         node_count = len(cluster.by_name)
     counts = state_counts(reads.store, JobFilter(sight=reads.sight))
     unused = idle(reads)
+    had = spent(reads.store, (seq for seq, _ in pending), now_s)
+    so_far = [now_s - submit_s - had.get(seq, NOTHING).ran_s for seq, submit_s in pending]
     return {
         "at_s": now_s,
         "seq": seq,

@@ -29,6 +29,7 @@ from skep.service.lendable import Lendable
 from skep.service.order import parse_order, read_cursor, write_cursor
 from skep.service.planning import error_text, sentence
 from skep.service.sight import EVERYTHING, JOB_NAMED, Sight, hide_others
+from skep.service.spent import NOTHING, Spent, shown_spent, spent
 from skep.service.store import JobFilter, Notice, Store, StoredJob
 from skep.service.turn import Turn
 from skep.service.values import Json
@@ -76,7 +77,13 @@ class Reads:
         for row in rows:
             if row.seq in reasons:
                 row.reason = reasons[row.seq].reason
-        return [self._shown(row) for row in rows]
+        now_s = self.clock()
+        had = spent(self.store, (row.seq for row in rows), now_s)
+        return [self._shown(row, had.get(row.seq, NOTHING), now_s) for row in rows]
+
+    def spent(self, seqs: Iterable[int]) -> dict[int, Spent]:
+        """What jobs that have started have had so far."""
+        return spent(self.store, seqs, self.clock())
 
     def counts(self, where: JobFilter) -> dict[str, int]:
         """Jobs by state that match the rest of the filter."""
@@ -109,8 +116,8 @@ class Reads:
             {} if self.sight.is_whole else self.store.vcs_of({id for text in texts for id in JOB_NAMED.findall(text)})
         )
 
-    def _shown(self, row: StoredJob) -> Json:
-        shown = msgspec.structs.asdict(row)
+    def _shown(self, row: StoredJob, had: Spent, now_s: float) -> Json:
+        shown = {**msgspec.structs.asdict(row), **shown_spent(row, had, now_s)}
         shown["id"] = str(shown.pop("seq"))
         shown["gpus"] = int(row.gpus) if row.gpus == int(row.gpus) else row.gpus
         shown["progress"] = self.engine.progress(shown["id"]) if row.state == JobState.RUNNING else None
@@ -136,14 +143,22 @@ class Reads:
     def job(self, ref: str) -> Json:
         """Everything about one job: by its id, or the latest of that name."""
         row, request = self._find(ref)
-        shown = self._shown(row)
+        (shown,) = self._listed([row])
         shown["request"] = in_full(masked(request))
         shown["history"] = [msgspec.structs.asdict(attempt) for attempt in self.store.attempts(row.seq)]
         shown["tasks"] = [task for name in core_ids(row, request) for task in self._tasks(name)]
         shown["share"] = self._share(core_ids(row, request)[0])
-        if row.seq in (waits := self._refusals([row] if row.state == PENDING else ())):
-            shown["reason"] = waits[row.seq].reason
         return shown
+
+    def compared(self, where: JobFilter, limit: int, cursor: str | None) -> tuple[list[Json], str | None]:
+        """Jobs with their requests and the values that they last reported, oldest first; and the next page."""
+        found, following = self.jobs(where, limit, cursor, "id")
+        requests = self.store.requests(int(job["id"]) for job in found)
+        for job in found:
+            request = msgspec.json.decode(requests[int(job["id"])], type=Request)
+            job["request"] = in_full(masked(request))
+            job["values"] = self.engine.progress(to_core(request, job["id"])[0].id)
+        return found, following
 
     def _share(self, core_id: str) -> Json | None:
         """The terms under which it shares its GPUs, and what it gets."""
@@ -240,6 +255,11 @@ class Reads:
     def owned(self) -> dict[str, int]:
         """GPUs of each VC that any of its jobs may use, in the order of the cluster file; empty without VCs."""
         return self.writer.ground.owned()
+
+    def guaranteed(self) -> dict[str, int]:
+        """GPUs that each VC owns; empty without VCs."""
+        with self.lock:
+            return dict(self.writer.ground.guaranteed())
 
     def sample(self) -> present.Sample:
         """The numbers of this moment."""

@@ -102,6 +102,8 @@ class Notice(msgspec.Struct):
     job: str | None = None
     who: str = ""
     seq: int = 0
+    name: str = ""
+    """Of the job."""
 
 
 Member = tuple[str, int, str]
@@ -146,6 +148,7 @@ class JobFilter(msgspec.Struct, frozen=True):
     sight: Sight = EVERYTHING
     words: tuple[str, ...] = ()
     """Each word must be in the id, name, user, VC, group or tags."""
+    ids: tuple[str, ...] = ()
 
 
 class Damaged(SkepError):
@@ -341,6 +344,10 @@ class Store:
         row = self.reader.execute(query, (seq,)).fetchone()
         return (job_row(row[:-1]), row[-1]) if row else None
 
+    def requests(self, seqs: Iterable[int]) -> dict[int, bytes]:
+        query = "SELECT seq, request FROM jobs WHERE seq IN (SELECT value FROM json_each(?))"
+        return dict(self.reader.execute(query, (as_json(list(seqs)),)).fetchall())
+
     def owner(self, core_id: str) -> tuple[str, str]:
         """The job that a job of the core belongs to, and the task that it consists of; itself and an empty text for a
         gang."""
@@ -358,7 +365,9 @@ class Store:
 
     def notices(self, after: int, job: str | None, limit: int, sight: Sight = EVERYTHING) -> list[Notice]:
         clause, values = events_of(job, sight)
-        query = f"SELECT at_s, kind, text, job, who, seq FROM events WHERE seq > ? AND {clause} ORDER BY seq LIMIT ?"
+        name = "coalesce((SELECT name FROM jobs WHERE jobs.seq = CAST(job AS INTEGER)), '')"
+        query = f"""SELECT at_s, kind, text, job, who, seq, {name} FROM events
+            WHERE seq > ? AND {clause} ORDER BY seq LIMIT ?"""
         return [Notice(*row) for row in self.reader.execute(query, (after, *values, limit))]
 
     def first_notice(self) -> int | None:
@@ -459,6 +468,9 @@ def conditions(where: JobFilter) -> tuple[list[str], list[SqlValue]]:
     if where.tag:
         terms.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value=?)")
         values.append(where.tag)
+    if where.ids:
+        terms.append("seq IN (SELECT value FROM json_each(?))")
+        values.append(as_json([int(job) for job in where.ids]))
     for word in where.words:
         # User input is plain text, including % and _.
         like = f"%{word.translate(ESCAPED)}%"

@@ -266,6 +266,7 @@ class Writer:
             future.set_result(answer)
         changed = [*turn.writes.jobs, *(row.seq for row, _ in turn.writes.new_jobs)]
         if turn.writes.notices or changed:
+            notices.add_names(turn.writes, self.book.records)
             for listener in self.listeners:
                 listener(turn.writes.notices, changed)
         if self.state.event_count >= self.snapshot_at:

@@ -315,6 +315,12 @@ class Printed:
             lines = self._text().splitlines(keepends=True)
             self.at = sum(map(len, lines[: len(lines) - tail] if tail < len(lines) else []))
 
+    def line(self) -> int:
+        return self._text()[: self.at].count(b"\n") + 1
+
+    def size(self) -> int:
+        return len(self._text())
+
     def _text(self) -> bytes:
         printed = self.machine.printed.get((self.job_id, self.launch), {})
         return printed.get(self.task, b"") if self.task else next(iter(printed.values()), b"")

@@ -46,6 +46,7 @@ def job(job_id: str = "1", **other: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"id": job_id, "name": "train", "state": "running", "vc": "default", "user": "ann"}
     found |= {"gpus": 2, "priority": 10, "submit_s": 1000.0, "start_s": 1010.0, "finish_s": None, "reason": ""}
     found |= {"group": "", "tags": [], "attempts": 1, "nodes": ["n0"], "progress": None}
+    found |= {"waited_s": 10.0, "ran_s": 90.0, "service_gpu_s": 180.0, "held_gpus": 2, "at_s": 1100.0}
     return found | other
 
 

@@ -13,7 +13,8 @@ from pydantic import TypeAdapter
 
 from skep.jobs.read import read_requests
 from skep.server import search
-from skep.server.shapes import Curve, DryRun, Example, JobFile, Matches
+from skep.server.routes.inspect import Matches
+from skep.server.shapes import Curve, DryRun, Example, JobFile
 from skep.service import curves
 
 
@@ -77,15 +78,71 @@ def test_logs_are_searched(board: Board, monkeypatch: pytest.MonkeyPatch) -> Non
         ("w-0", 2, "Loss is <b>0.5</b>"),
         ("w-1", 2, "Loss is <b>0.5</b>"),
     ]
+    newest = board.get(f"/jobs/{job}/logs:search?q=e&limit=3", Matches)["matches"]
+    assert [(match["task"], match["line"]) for match in newest] == [("w-0", 3), ("w-1", 3), ("w-0", 1)]
     long = board.get(f"/jobs/{job}/logs:search?q=needle&task=w-1", Matches)["matches"]
     assert [match["task"] for match in long] == ["w-1"]
     assert "needle" in long[0]["text"]
     assert len(long[0]["text"]) < 1100
     assert board.get(f"/jobs/{job}/logs:search?q=o&limit=1", Matches)["is_cut"]
-    assert board.get(f"/jobs/{job}/logs:search?q=nowhere", Matches) == {"matches": [], "is_cut": False}
-    monkeypatch.setattr(search, "READ_MAX", 10)
-    assert board.get(f"/jobs/{job}/logs:search?q=nowhere", Matches)["is_cut"]
+    nothing = board.get(f"/jobs/{job}/logs:search?q=nowhere", Matches)
+    assert (nothing["matches"], nothing["is_cut"]) == ([], False)
+    assert nothing["searched_bytes"] == nothing["bytes"] > 10_000
+    monkeypatch.setattr(search, "COUNT_MAX", 6000)
+    part = board.get(f"/jobs/{job}/logs:search?q=loss", Matches)
+    assert ([match["task"] for match in part["matches"]], part["bytes"]) == (["w-0"], nothing["bytes"])
+    assert part["searched_bytes"] < part["bytes"]
     assert board.client.get(f"{API}/jobs/{job}/logs:search?q=a&task=w-7").status_code == 404
+
+
+def test_a_long_log_is_searched_from_its_end_with_true_line_numbers() -> None:
+    lines = [b"line %d %s\n" % (number, b"x" * 50) for number in range(1, 40_001)]
+    with_limit = search.READ_MAX
+
+    class Whole:
+        """A log of a few MiB, in pieces."""
+
+        def __init__(self) -> None:
+            self.pieces = [b"".join(lines[at : at + 1000]) for at in range(0, len(lines), 1000)]
+            self.number = 1
+
+        def read(self) -> bytes:
+            piece = self.pieces.pop(0) if self.pieces else b""
+            self.number += piece.count(b"\n")
+            return piece
+
+        def line(self) -> int:
+            return self.number
+
+        def size(self) -> int:
+            return sum(map(len, lines))
+
+        def close(self) -> None: ...
+
+    try:
+        search.READ_MAX = 1 << 20
+        found = search.search([("w-0", 1, Whole())], 1, "LINE ", 5)
+    finally:
+        search.READ_MAX = with_limit
+    assert [(match["line"], match["text"][:10]) for match in found["matches"]] == [
+        (number, f"line {number}") for number in range(40_000, 39_995, -1)
+    ]
+    assert found["is_cut"]
+    assert 0 < found["searched_bytes"] <= (1 << 20) + 100_000 < found["bytes"]
+
+
+def test_lines_of_a_log_have_their_numbers_and_are_read_by_them(board: Board) -> None:
+    job = board.run(name="numbered", gpus=1)
+    board.engine.print(job, "".join(f"text {number}\n" for number in range(1, 301)) + "rest")
+
+    def lines(query: str) -> list[str]:
+        return board.client.get(f"{API}/jobs/{job}/logs?numbers=true&{query}").text.splitlines()
+
+    assert lines("tail=2") == ["300 text 300", "301 rest"]
+    assert lines("first=7&lines=2") == ["7 text 7", "8 text 8"]
+    assert lines("first=301") == ["301 rest"]
+    assert lines("first=999") == []
+    assert len(lines("")) == 301
 
 
 def test_the_file_of_a_job_submits_it_again(board: Board) -> None:

@@ -98,7 +98,7 @@ def test_the_map_shows_every_gpu_and_who_is_on_it(board: Board) -> None:
 def test_tenants_of_a_node_say_how_much_of_a_gpu_they_have(board: Board) -> None:
     job = board.run(name="share", vc="blue", gpus=1, gpu_milli=250, gpu_mem_gib=2)
     tenants = [tenant for node in board.get("/nodes", list[NodeSchema]) for tenant in node["tenants"]]
-    assert tenants == [{"job": job, "gpu": 0, "milli": 250, "gpu_mem_mib": 2048}]
+    assert tenants == [{"job": job, "name": "share", "gpu": 0, "milli": 250, "gpu_mem_mib": 2048}]
 
 
 def test_nodes_say_what_the_driver_says_of_their_gpus(board: Board) -> None:

@@ -51,6 +51,13 @@ def test_every_page_is_the_same_file_and_needs_no_token(guarded: World, folder: 
     assert answer.headers["x-frame-options"] == "DENY"
 
 
+def test_a_person_at_a_wrong_address_gets_the_page_and_a_program_an_error(guarded: World, folder: Path) -> None:
+    answer = fetch(guarded, folder, "/nowhere", Accept="text/html,*/*")
+    assert (answer.status_code, answer.text) == (404, "<!doctype html><title>Skep</title>")
+    for path in ("/api/v1/nothing", "/metrics", "/openapi.json"):
+        assert fetch(guarded, folder, path, Accept="text/html").status_code == 401
+
+
 def test_what_is_in_the_cluster_needs_a_token_nevertheless(guarded: World, folder: Path) -> None:
     for path in ("/api/v1/jobs", "/metrics", "/openapi.json", "/anything"):
         assert fetch(guarded, folder, path).status_code == 401

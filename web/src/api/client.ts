@@ -1,6 +1,7 @@
 // How the API is asked. Types come from its schema: `python web/build.py check` writes `schema.d.ts`.
 import createClient from "openapi-fetch";
 
+import { noteServerTime } from "../ui/now";
 import type { components, paths } from "./schema";
 
 export type Schemas = components["schemas"];
@@ -34,6 +35,7 @@ export async function asked<T>(answer: Promise<Answer<T>>): Promise<T> {
     if (reason instanceof DOMException && reason.name === "AbortError") throw reason;
     throw new ApiError("the server does not answer", "it may be restarting", 0);
   });
+  noteServerTime(response.headers.get("date"));
   if (response.ok) return data as T;
   throw asError(error, response.status);
 }

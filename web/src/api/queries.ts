@@ -3,9 +3,11 @@ import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/
 
 import type { Wanted } from "../live/pages";
 import { api, asked, type Schemas } from "./client";
+import { serverTime } from "../ui/now";
 import { trimmed } from "./trim";
 
 export const EVENTS_KEPT = 200;
+export const JOB_EVENTS_MAX = 1000;
 const PAGE = 200;
 
 export const meQuery = queryOptions({
@@ -68,7 +70,7 @@ export function timelineQuery(seconds: number) {
 }
 
 export function since(seconds: number): number {
-  return Math.max(0, Math.floor(Date.now() / 1000 - seconds));
+  return Math.max(0, Math.floor(serverTime() - seconds));
 }
 
 export interface JobsKey extends Wanted {
@@ -81,15 +83,30 @@ export function jobsQuery(key: JobsKey) {
   return infiniteQueryOptions({
     queryKey: ["jobs", key],
     queryFn: ({ signal, pageParam }) => {
-      const { states, q, vc, user, group, all, sort } = key;
-      const state = [...states] as State[];
-      const query = { state, q, vc, user, group, all, sort, limit: PAGE, cursor: pageParam };
-      return asked(api.GET("/api/v1/jobs", { params: { query }, signal }));
+      return readPage(key, PAGE, pageParam, signal);
     },
     initialPageParam: "",
     getNextPageParam: (page) => page.next,
     placeholderData: keepPreviousData,
   });
+}
+
+function readPage(key: JobsKey, limit: number, cursor: string, signal?: AbortSignal) {
+  const { states, q, vc, user, group, all, sort } = key;
+  const query = { state: [...states] as State[], q, vc, user, group, all, sort, limit, cursor };
+  return asked(api.GET("/api/v1/jobs", { params: { query }, ...(signal ? { signal } : {}) }));
+}
+
+/** All jobs that match, also those that are not loaded. */
+export async function readAll(key: JobsKey): Promise<Schemas["Job"][]> {
+  const found: Schemas["Job"][] = [];
+  let cursor: string | null = "";
+  while (cursor !== null) {
+    const page: Schemas["JobPage"] = await readPage(key, 1000, cursor);
+    found.push(...page.jobs);
+    cursor = page.next;
+  }
+  return found;
 }
 
 /** Jobs by state that fit the other filters. */
@@ -101,6 +118,51 @@ export function countsQuery({ q, vc, user, group }: JobsKey) {
       return (await asked(api.GET("/api/v1/jobs", { params: { query }, signal }))).counts;
     },
     placeholderData: keepPreviousData,
+  });
+}
+
+/** The name of a job; nothing where the reader may not see it. It never changes. */
+export function nameQuery(id: string) {
+  return queryOptions({ queryKey: ["name", id], queryFn: () => loadName(id), staleTime: Infinity });
+}
+
+const LOAD_MS = 20;
+let loading: { ids: string[]; rows: Promise<Schemas["Job"][]> } | null = null;
+
+/** Names that are wanted at the same time are one request. */
+async function loadName(id: string): Promise<string> {
+  loading ??= beginLoading();
+  loading.ids.push(id);
+  return (await loading.rows).find((job) => job.id === id)?.name ?? "";
+}
+
+function beginLoading() {
+  const ids: string[] = [];
+  const rows = new Promise<void>((done) => setTimeout(done, LOAD_MS)).then(() => {
+    loading = null;
+    return readRows(ids);
+  });
+  return { ids, rows };
+}
+
+/** The rows of these jobs, in any state. */
+export async function readRows(ids: string[], signal?: AbortSignal): Promise<Schemas["Job"][]> {
+  const query = { id: ids, all: true, limit: 1000 };
+  return (await asked(api.GET("/api/v1/jobs", { params: { query }, ...(signal ? { signal } : {}) }))).jobs;
+}
+
+export function comparedQuery(group: string, jobs: readonly string[]) {
+  return infiniteQueryOptions({
+    queryKey: ["compare", group, jobs],
+    queryFn: ({ signal, pageParam }) => {
+      const query = group ? { group, cursor: pageParam } : { job: [...jobs], cursor: pageParam };
+      return asked(api.GET("/api/v1/compare", { params: { query }, signal }));
+    },
+    initialPageParam: "",
+    getNextPageParam: (page) => page.next,
+    enabled: group !== "" || jobs.length > 0,
+    refetchInterval: (query) =>
+      query.state.data?.pages.some((page) => page.jobs.some((job) => job.finish_s === null)) ? 5000 : false,
   });
 }
 
@@ -121,7 +183,10 @@ export function explainQuery(id: string) {
 export function jobEventsQuery(id: string) {
   return queryOptions({
     queryKey: ["job-events", id],
-    queryFn: ({ signal }) => asked(api.GET("/api/v1/jobs/{id}/events", { params: { path: { id } }, signal })),
+    queryFn: async ({ signal }) => {
+      const query = { follow: false, job: id, last: JOB_EVENTS_MAX };
+      return (await asked(api.GET("/api/v1/events", { params: { query }, signal }))) as Schemas["Event"][];
+    },
   });
 }
 

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { Schemas } from "../api/client";
+import { besideInTime, colourJobs } from "./colouring";
 import { layoutGantt, runs } from "./ganttLayout";
 import { heat, sharesByGpu, tenantsOf } from "./mapColours";
 import { gpuBox, groupsOf, hitTest, layoutMap } from "./mapLayout";
@@ -157,5 +158,31 @@ describe("the timeline", () => {
     const found = ticks({ from_s: 1003, to_s: 4603 }, 1000);
     expect(found.length).toBeGreaterThan(3);
     expect(found.every(({ at_s }) => at_s % 300 === 0)).toBe(true);
+  });
+});
+
+describe("colours of jobs", () => {
+  const spans = (...held: [job: string, gpu: number, from: number, to: number | null][]) =>
+    held.map(([job, gpu, from, to]) => ({
+      job,
+      start_s: from,
+      end_s: to,
+      held: [{ node: "n", gpus: [gpu], milli: 1000 }],
+    })) as unknown as Schemas["Span"][];
+
+  it("differ between neighbours in time and on the next GPU", () => {
+    const colour = colourJobs(besideInTime(spans(["1", 0, 0, 5], ["9", 0, 5, null], ["17", 1, 2, null])));
+    expect(new Set(["1", "9", "17"].map(colour)).size).toBe(3);
+  });
+
+  it("are those of the job itself where nobody is beside it, and stay when others come", () => {
+    const alone = colourJobs([]);
+    expect([alone("3"), alone("11")]).toEqual(["s3", "s3"]);
+    expect(colourJobs([["3", "11"]])("3")).toBe("s3");
+    expect(colourJobs([["3", "11"]])("11")).not.toBe("s3");
+  });
+
+  it("avoid what looks alike while there is another", () => {
+    expect(colourJobs([["8", "13"]])("13")).not.toBe("s5"); // two blues
   });
 });

@@ -1,6 +1,6 @@
 // What the colours of the map mean.
 import type { Schemas } from "../api/client";
-import { jobColour, seriesColour, STATE_COLOURS, type Colour } from "./palette";
+import { seriesColour, STATE_COLOURS, type Colour } from "./palette";
 
 type ClusterMap = Schemas["Map"];
 type Node = Schemas["Node"];
@@ -53,7 +53,12 @@ export function utilisations(map: ClusterMap, nodes: readonly Node[]): Map<numbe
   return found;
 }
 
-export function makeColouring(by: ColourBy, vcs: readonly string[], busy: ReadonlyMap<number, number>) {
+export function makeColouring(
+  by: ColourBy,
+  vcs: readonly string[],
+  busy: ReadonlyMap<number, number>,
+  jobColour: (id: string) => Colour,
+) {
   return (gpu: number, tenant: Tenant): Colour => {
     if (by === "vc") return vcColour(vcs, tenant.job.vc);
     if (by === "job") return jobColour(tenant.job.id);

@@ -45,13 +45,6 @@ export function seriesColour(index: number): Colour {
   return `s${index % SERIES}` as Colour;
 }
 
-/** The same colour for the same job, wherever it is drawn. */
-export function jobColour(id: string): Colour {
-  let hash = 0;
-  for (const letter of id) hash = (hash * 31 + letter.charCodeAt(0)) >>> 0;
-  return seriesColour(hash);
-}
-
 export const STATE_COLOURS: Record<string, Colour> = {
   launching: "s5",
   running: "s2",

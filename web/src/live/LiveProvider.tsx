@@ -66,7 +66,7 @@ function isShort(key: string): QueryFilters {
 }
 
 function apply(client: QueryClient, batch: Batch, refresh: Record<string, Throttle>): void {
-  patchJobs(client, batch);
+  patchJobs(client, batch.jobs);
   if (batch.events.length) {
     client.setQueryData<Event[]>(["events"], (known) => known && addEvents(known, batch.events, EVENTS_KEPT));
     for (const throttle of Object.values(refresh)) throttle.ask();
@@ -81,7 +81,7 @@ function apply(client: QueryClient, batch: Batch, refresh: Record<string, Thrott
   }
 }
 
-function patchJobs(client: QueryClient, { jobs }: Batch): void {
+export function patchJobs(client: QueryClient, jobs: Batch["jobs"]): void {
   if (!jobs.size) return;
   for (const query of client.getQueryCache().findAll({ queryKey: ["jobs"] })) {
     const wanted = query.queryKey[1] as JobsKey;
@@ -92,6 +92,8 @@ function patchJobs(client: QueryClient, { jobs }: Batch): void {
     });
   }
   for (const [id, job] of jobs) {
-    client.setQueryData<Schemas["JobDetail"]>(["job", id], (known) => known && { ...known, ...job });
+    client.setQueryData<Schemas["JobDetail"]>(["job", id], (known) =>
+      known && job.at_s >= known.at_s ? { ...known, ...job } : known,
+    );
   }
 }

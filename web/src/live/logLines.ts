@@ -1,5 +1,6 @@
-// The text of a log as lines, each with the task that wrote it.
+// The text of a log as lines, each with its number and the task that wrote it.
 export interface LogLine {
+  /** Among all lines of its task, from 1. */
   number: number;
   task: string;
   text: string;
@@ -9,31 +10,47 @@ export const LINES_MAX = 20_000;
 
 /** Takes text in pieces as they come; keeps the last lines. */
 export class LogLines {
-  lines: LogLine[] = [];
   private rest = "";
-  private count = 0;
+  private isFirst = true;
 
-  /** `isLabelled`: each line begins with its task, as those of jobs with several tasks do. */
-  constructor(private readonly isLabelled: boolean) {}
+  /** `isLabelled`: each line begins with its task, as those of jobs with several tasks do. `lines`: what was read before. */
+  constructor(
+    private readonly isLabelled: boolean,
+    public lines: readonly LogLine[] = [],
+  ) {}
 
   add(piece: string): void {
     const parts = (this.rest + piece).split("\n");
     this.rest = parts.pop() ?? "";
     const fresh = parts.map((part) => this.line(part));
-    this.lines = [...this.lines, ...fresh].slice(-LINES_MAX);
+    if (!fresh.length) return;
+    const known = this.isFirst ? before(this.lines, fresh) : this.lines;
+    this.isFirst = false;
+    this.lines = [...known, ...fresh].slice(-LINES_MAX);
   }
 
   end(): void {
     if (this.rest) this.add("\n");
   }
 
+  /** `worker-0 | 17 text`, or without several tasks `17 text`. */
   private line(raw: string): LogLine {
-    this.count += 1;
-    const text = clean(raw);
-    const mark = this.isLabelled ? text.indexOf(" | ") : -1;
-    if (mark < 0) return { number: this.count, task: "", text };
-    return { number: this.count, task: text.slice(0, mark).trim(), text: text.slice(mark + 3) };
+    const mark = this.isLabelled ? raw.indexOf(" | ") : -1;
+    const numbered = mark < 0 ? raw : raw.slice(mark + 3);
+    const space = numbered.indexOf(" ");
+    return {
+      number: Number(numbered.slice(0, space)),
+      task: mark < 0 ? "" : raw.slice(0, mark).trim(),
+      text: clean(numbered.slice(space + 1)),
+    };
   }
+}
+
+/** What was read before a connection broke, as far as it does not come again with the next one. */
+function before(known: readonly LogLine[], fresh: readonly LogLine[]): readonly LogLine[] {
+  const first = new Map<string, number>();
+  for (const { task, number } of fresh) first.set(task, Math.min(number, first.get(task) ?? Infinity));
+  return known.filter(({ task, number }) => number < (first.get(task) ?? Infinity));
 }
 
 // Colours of terminals, and what comes before a carriage return, as bars of progress write.

@@ -22,6 +22,10 @@ export function job(id: number, more: Partial<Job> = {}): Job {
     attempts: 1,
     nodes: [],
     service_gpu_s: 0,
+    waited_s: 0,
+    ran_s: 0,
+    held_gpus: 1,
+    at_s: 0,
     progress: null,
     ...more,
   } as Job;
@@ -41,6 +45,11 @@ describe("a list that is kept up to date", () => {
     const patched = patchPages(pages, by(job(2, { priority: 99 })), ALL, true);
     expect(patched[1]?.jobs[0]?.priority).toBe(99);
     expect(patched[0]).toBe(pages[0]);
+  });
+
+  it("is not put back by an older answer", () => {
+    const later = patchPages(pages, by(job(2, { priority: 99, at_s: 5 })), ALL, true);
+    expect(patchPages(later, by(job(2, { priority: 1, at_s: 4 })), ALL, true)[1]?.jobs[0]?.priority).toBe(99);
   });
 
   it("puts new jobs in front, the newest first", () => {
@@ -97,7 +106,7 @@ describe("batches", () => {
   });
 
   it("add events once, the newest first, and not without end", () => {
-    const event = (seq: number) => ({ seq, at_s: 0, kind: "started", job_id: "1", who: "", text: "" });
+    const event = (seq: number) => ({ seq, at_s: 0, kind: "started", job_id: "1", name: "", who: "", text: "" });
     const known = [event(3), event(2)];
     expect(addEvents(known, [event(3), event(4), event(5)], 3).map(({ seq }) => seq)).toEqual([5, 4, 3]);
     expect(addEvents(known, [event(1)], 3)).toBe(known);

@@ -64,7 +64,9 @@ function patchPage(page: Page, fresh: ReadonlyMap<string, Job>, wanted: Wanted, 
   const jobs: Job[] = [];
   for (const job of page.jobs) {
     known.add(job.id);
-    const now = fresh.get(job.id);
+    const found = fresh.get(job.id);
+    // An answer may be older than what the stream has said since it was asked for.
+    const now = found && found.at_s >= job.at_s ? found : undefined;
     if (now) isChanged = true;
     if (!now) jobs.push(job);
     else if (isWanted(now, wanted)) jobs.push(now);

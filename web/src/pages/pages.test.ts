@@ -5,7 +5,10 @@ import { trimmed } from "../api/trim";
 import { mayOf } from "../ui/may";
 import { align, byImportance } from "./compare/curves";
 import { differences } from "./compare/parameters";
+import { bestOf, columnsOf, isLowerBetter, sorted, type Compared } from "./compare/table";
 import { nextSort, readJobsSearch, toKey } from "./jobs/search";
+import { gpuHoursOf, ranOf, waitedOf } from "./jobs/times";
+import { readViews } from "./jobs/views";
 import { isOurs } from "./login/LoginPage";
 import { spelled } from "./policy/Switch";
 import { FIELDS, readDocument, valueOf, withValue } from "./submit/fields";
@@ -152,4 +155,56 @@ it("history begins where the server did and ends where it was asked", () => {
   } as unknown as Schemas["History"];
   expect(trimmed(data).t).toEqual([20, 30, 34]);
   expect(trimmed(data).used).toEqual([1, 2, 2]);
+});
+
+describe("a sweep", () => {
+  const compared = (id: string, lr: string, loss: number | null) =>
+    ({
+      id,
+      name: `tune-${id}`,
+      request: { name: `tune-${id}`, parameters: { lr } },
+      values: loss === null ? {} : { loss, at_s: 1, note: "x" },
+    }) as unknown as Compared;
+  const jobs = [compared("1", "0.1", 0.5), compared("2", "0.01", 0.25), compared("3", "1e-3", null)];
+  const columns = columnsOf(jobs);
+
+  it("has a column for each parameter and each value", () => {
+    expect(columns.map((column) => column.title)).toEqual(["Job", "State", "Ran", "lr", "loss"]);
+  });
+
+  it("is sorted by numbers, and those without a value are last either way", () => {
+    const ids = (sort: string) => sorted(jobs, columns, sort, 0).map((job) => job.id);
+    expect([ids("p.lr"), ids("v.loss"), ids("-v.loss")]).toEqual([
+      ["3", "2", "1"],
+      ["2", "1", "3"],
+      ["1", "2", "3"],
+    ]);
+  });
+
+  it("has a best job, as the name of the value says", () => {
+    expect([...bestOf(jobs, "loss", isLowerBetter("loss"))]).toEqual(["2"]);
+    expect(["val_loss", "error_rate", "accuracy", "samples_per_s", "epoch_s"].map(isLowerBetter)).toEqual([
+      true,
+      true,
+      false,
+      false,
+      true,
+    ]);
+    expect(bestOf(jobs, "nothing", true).size).toBe(0);
+  });
+});
+
+it("times go on from what the server has added up", () => {
+  const job = { finish_s: null, at_s: 100, waited_s: 10, ran_s: 30, service_gpu_s: 60, held_gpus: 2 } as Schemas["Job"];
+  expect([waitedOf(job, 105), ranOf(job, 105), gpuHoursOf(job, 105) * 3600]).toEqual([10, 35, 70]);
+  const waiting = { ...job, held_gpus: null };
+  expect([waitedOf(waiting, 105), ranOf(waiting, 105), gpuHoursOf(waiting, 105) * 3600]).toEqual([15, 30, 60]);
+  expect(ranOf({ ...job, finish_s: 100, held_gpus: null }, 999)).toBe(30);
+});
+
+it("saved views that make no sense are left out", () => {
+  expect(readViews('[{"name": "a", "search": {"q": "x", "sort": "rm"}}, {"search": {}}, 7]')).toEqual([
+    { name: "a", search: { q: "x" } },
+  ]);
+  expect([readViews("nonsense"), readViews(null), readViews("{}")]).toEqual([[], [], []]);
 });

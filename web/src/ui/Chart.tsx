@@ -91,7 +91,7 @@ export function Chart({
           ))}
         </ul>
       </figcaption>
-      <div ref={place} />
+      <div ref={place} style={{ minHeight: height }} />
     </figure>
   );
 }
@@ -134,7 +134,7 @@ function makeOptions(wish: Wish): uPlot.Options {
     },
     scales: {
       x: { time: wish.isTime },
-      y: wish.fromZero ? { range: (_, __, most) => [0, Math.max(1e-9, most * 1.06)] } : {},
+      y: wish.fromZero ? { range: (_, __, most) => [0, most > 0 ? most * 1.06 : 1] } : {},
     },
     axes: [
       { ...axis, ...(wish.isTime ? { values: timeLabels } : {}), space: 70, size: 26, gap: 4 },

@@ -4,6 +4,7 @@ import { useCallback, useMemo, useState, type PointerEvent } from "react";
 
 import type { Schemas } from "../api/client";
 import { drawMap } from "../draw/drawMap";
+import { besideOnMap, colourJobs, type JobColour } from "../draw/colouring";
 import { makeColouring, tenantsOf, type ColourBy } from "../draw/mapColours";
 import { hitTest, layoutMap, type Hit } from "../draw/mapLayout";
 import { useCanvas, useWidth } from "../draw/useCanvas";
@@ -18,14 +19,18 @@ interface Props {
   vcs: readonly string[];
   busy: ReadonlyMap<number, number>;
   lit?: ReadonlySet<string> | null;
+  jobColour?: JobColour;
 }
 
-export function ClusterMap({ map, by, vcs, busy, lit = null }: Props) {
+export function ClusterMap({ map, by, vcs, busy, lit = null, jobColour }: Props) {
   const [place, width] = useWidth<HTMLDivElement>();
   const [hit, setHit] = useState<{ hit: Hit; at: TipPlace } | null>(null);
   const navigate = useNavigate();
   const layout = useMemo(() => layoutMap(map, width), [map, width]);
-  const colour = useMemo(() => makeColouring(by, vcs, busy), [by, vcs, busy]);
+  const colour = useMemo(
+    () => makeColouring(by, vcs, busy, jobColour ?? colourJobs(besideOnMap(map))),
+    [by, vcs, busy, jobColour, map],
+  );
   const hover = hit?.hit ?? null;
   const draw = useCallback(
     (context: CanvasRenderingContext2D, palette: Parameters<typeof drawMap>[1]) =>

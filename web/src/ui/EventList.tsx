@@ -2,6 +2,7 @@ import { Link } from "@tanstack/react-router";
 
 import type { Schemas } from "../api/client";
 import { Time } from "./parts";
+import { Words } from "./Words";
 
 /** Events in sentences; `showJob`: each with the job it is about. */
 export function EventList({ events, showJob = true }: { events: readonly Schemas["Event"][]; showJob?: boolean }) {
@@ -13,11 +14,11 @@ export function EventList({ events, showJob = true }: { events: readonly Schemas
           <span className="what">{event.kind}</span>
           <span>
             {showJob && event.job_id !== null ? (
-              <Link to="/jobs/$id" params={{ id: event.job_id }}>
-                {event.job_id}
+              <Link to="/jobs/$id" params={{ id: event.job_id }} title={event.name} className="job-name">
+                {event.job_id} {event.name}
               </Link>
             ) : null}{" "}
-            {event.text}
+            <Words text={event.text} />
             {event.who ? <span className="quiet"> · {event.who}</span> : null}
           </span>
         </li>

@@ -76,6 +76,11 @@ export function Problem({ error }: { error: unknown }) {
   );
 }
 
+/** Keeps the place of what is being read, so that nothing jumps when it comes. */
+export function Room({ rows }: { rows: number }) {
+  return <div aria-busy="true" style={{ height: rows * 30 }} />;
+}
+
 export function Empty({ children }: { children: ReactNode }) {
   return <p className="empty">{children}</p>;
 }

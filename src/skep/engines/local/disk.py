@@ -59,6 +59,9 @@ class LogFile:
         self.window_at = time.monotonic()
         self.dropped = 0
         """Bytes of deleted parts; kept in `log.dropped`, so that a reader that fell behind knows its position."""
+        self.lines = [0]
+        """Lines of each part, the newest last; those of deleted parts are added up in `log.dropped-lines`."""
+        self.lines_dropped = 0
         self.fd = -1
         self.open()
 
@@ -94,6 +97,7 @@ class LogFile:
             while data:
                 written = os.write(self.fd, data)
                 self.size += written
+                self.lines[-1] += data.count(b"\n", 0, written)
                 data = data[written:]
         except OSError:
             pass  # A full disk loses output, but does not stop the task.
@@ -101,7 +105,10 @@ class LogFile:
     def rotate(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             self.dropped += os.lstat(f"log.{self.parts - 1}" if self.parts > 1 else "log").st_size
+            if len(self.lines) == self.parts:
+                self.lines_dropped += self.lines.pop(0)
             write_whole("log.dropped", str(self.dropped))
+            write_whole("log.dropped-lines", str(self.lines_dropped))
         for number in range(self.parts - 1, 0, -1):
             older = f"log.{number}"
             newer = f"log.{number - 1}" if number > 1 else "log"
@@ -109,3 +116,4 @@ class LogFile:
                 os.replace(newer, older)
         os.close(self.fd)
         self.open()
+        self.lines.append(0)

@@ -12,6 +12,8 @@ from skep.files.untrusted import open_file, read_small
 CHUNK = 64 * 1024
 PART_MAX = 64 << 20
 """The most bytes of one file: the shim writes no larger ones, but a task may have put an endless one there."""
+BLOCK = 1 << 20
+BYTES_DROPPED, LINES_DROPPED = "log.dropped", "log.dropped-lines"
 MISSED = b"skep: %s bytes of this log were dropped before they were read\n"
 
 
@@ -26,6 +28,8 @@ class Reader:
         """Where our file begins in the whole output of the task."""
         self._is_in_line = False
         """True if the last piece did not end a line."""
+        self._lines: int | None = None
+        """Lines before the next piece; None: not counted, as most readers do not ask."""
         if tail is not None:
             files = list_files()
             self._file = open_tail(files, tail)
@@ -35,7 +39,25 @@ class Reader:
         """The next piece; empty if there is none yet."""
         if chunk := self._read():
             self._is_in_line = not chunk.endswith(b"\n")
+            if self._lines is not None:
+                self._lines += chunk.count(b"\n")
         return chunk
+
+    def line(self) -> int:
+        if self._lines is None:
+            self._lines = self._count_lines()
+        return self._lines + 1
+
+    def _count_lines(self) -> int:
+        files = self._list_files()
+        at = self._place(files)
+        found = dropped(files[0].parent, LINES_DROPPED) if files else 0
+        if at is not None and self._file is not None:
+            found += sum(count_lines(path) for path in files[:at]) + count_lines(files[at], self._file.tell())
+        return found
+
+    def size(self) -> int:
+        return sum(min(size_of(path), PART_MAX) for path in self._list_files())
 
     def _read(self) -> bytes:
         while True:
@@ -56,8 +78,13 @@ class Reader:
             self.close()
             self._file = opened
             self._note_begin(files)
+            note = b""
             if end is not None and before == self._folder and self._begin > end:
-                return b"\n" * self._is_in_line + MISSED % f"{self._begin - end:,}".encode()
+                note = b"\n" * self._is_in_line + MISSED % f"{self._begin - end:,}".encode()
+            if self._lines is not None and (note or before != self._folder):
+                self._lines = self._count_lines() - note.count(b"\n")
+            if note:
+                return note
 
     def _note_begin(self, files: list[Path]) -> None:
         at = self._place(files)
@@ -128,10 +155,23 @@ def open_or_none(path: Path) -> BinaryIO | None:
     return file
 
 
-def dropped(folder: Path) -> int:
-    """Deleted bytes of the log, as counted by the shim; an invalid count, which a task may have written, is 0."""
-    text = read_small(folder / "log.dropped", 20) or b""
+def dropped(folder: Path, what: str = BYTES_DROPPED) -> int:
+    """Deleted bytes or lines of the log, as counted by the shim; an invalid count, which a task may have written, is
+    0."""
+    text = read_small(folder / what, 20) or b""
     return int(text) if text.isdigit() else 0
+
+
+def count_lines(path: Path, end: int | None = None) -> int:
+    """Lines that end in the part of a file that is read, or before `end`."""
+    file = open_or_none(path)
+    if file is None:
+        return 0
+    found = 0
+    with file:
+        while chunk := file.read(BLOCK if end is None else max(min(BLOCK, end - file.tell()), 0)):
+            found += chunk.count(b"\n")
+    return found
 
 
 def size_of(path: Path) -> int:

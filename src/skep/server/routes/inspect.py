@@ -11,13 +11,27 @@ from starlette.responses import Response
 from skep.server.answers import answer
 from skep.server.context import context_of, identity_of, in_turn, reads_of
 from skep.server.routes.logs import Log, chosen_tasks
-from skep.server.schemas import JobRef, TaskName, errors
+from skep.server.schemas import Answer, JobRef, TaskName, errors
 from skep.server.search import search
-from skep.server.shapes import Curve, JobFile, Matches
+from skep.server.shapes import Curve, JobFile
 from skep.service.curves import as_series, read_curves, thinned
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 Key = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class Match(Answer):
+    task: str
+    attempt: int
+    line: int = Field(description="Among all lines that the task has written, from 1.")
+    text: str
+
+
+class Matches(Answer):
+    matches: list[Match] = Field(description="The newest first; of several tasks in turn.")
+    is_cut: bool = Field(description="There are more in what was searched.")
+    searched_bytes: int = Field(description="How much was searched: the latest.")
+    bytes: int = Field(description="How much of the logs is kept.")
 
 
 @router.get("/jobs/{id}/curve", response_model=None, responses={200: {"model": Curve}, **errors(404, 429)})
@@ -54,7 +68,7 @@ async def search_logs(
     attempt: Annotated[int, Query(ge=0, le=10**9, description="0: the last attempt.")] = 0,
     limit: Annotated[int, Query(ge=1, le=5000)] = 200,
 ) -> Response:
-    """Lines of the logs of all tasks that contain a text."""
+    """Lines of the logs of all tasks that contain a text, the newest first."""
     reads = reads_of(request)
 
     def found() -> Response:
@@ -62,7 +76,7 @@ async def search_logs(
         log = Log(reads, job_id, chosen_tasks(job_id, asked, task), attempt)
         log.check()
         number = attempt or reads.brief(job_id)["attempts"]
-        return answer(search(((name, number, log.open(name)) for name in log.tasks), q, limit))
+        return answer(search(((name, number, log.open(name)) for name in log.tasks), len(log.tasks), q, limit))
 
     return await in_turn(request, context_of(request).long_reads, found)
 

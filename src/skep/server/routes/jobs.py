@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -37,6 +38,7 @@ from skep.service.store import JobFilter, is_id
 from skep.service.values import Json
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
+JobNumber = Annotated[str, Field(pattern=r"^[0-9]{1,15}$")]
 SORT = rf"^-?({'|'.join(COLUMNS)})$"
 WORDS_MAX = 10
 
@@ -50,6 +52,7 @@ async def list_jobs(
     group: Word = "",
     tag: Word = "",
     name: Word = "",
+    id: Annotated[list[JobNumber], Query(max_length=1000, description="Only these jobs.")] = [],  # noqa: B006
     mine: Annotated[bool, Query(description="Only jobs of the caller.")] = False,
     all: Annotated[bool, Query(description="Include ended jobs.")] = False,
     q: Annotated[str, Query(max_length=200, description="Words of id, name, user, VC, group or tags.")] = "",
@@ -62,7 +65,7 @@ async def list_jobs(
     if mine:
         user = own_name(request, user)
     words = tuple(q.split()[:WORDS_MAX])
-    where = JobFilter(states=tuple(state), vc=vc, user=user, group=group, tag=tag, name=name, all=all, words=words)
+    where = JobFilter(tuple(state), vc, user, group, tag, name, all, words=words, ids=tuple(id))
     reads = reads_of(request)
 
     def page() -> Response:

@@ -15,7 +15,7 @@ from skep.core.errors import NotFound
 from skep.core.ports import LogReader
 from skep.jobs.request import FOLLOWED_MAX, task_names
 from skep.server.context import context_of, reads_of
-from skep.server.logs import LabelledLog, PlainLog, Text, log_stream, log_text
+from skep.server.logs import LabelledLog, LineRange, PlainLog, Text, log_stream, log_text
 from skep.server.schemas import ENDED, Absent, JobRef, Responses, TaskName, errors
 from skep.server.streams import Stream
 from skep.service.reads import Reads
@@ -38,12 +38,15 @@ async def job_logs(
     follow: Annotated[
         bool, Query(description="Continue until the attempt, or with attempt 0 the job, has ended.")
     ] = False,
+    numbers: Annotated[bool, Query(description="Each line after its number in the output of its task.")] = False,
+    first: Annotated[int, Query(ge=1, le=10**12, description="With `numbers`: begin with this line.")] = 1,
+    lines: Annotated[Lines | Absent, Query(description="With `numbers`: at most this many lines of each task.")] = None,
 ) -> Response:
     """Without `task`, for a job with several tasks: the logs of all (`follow`: of the first 64), each line after the
     name of its task."""
     context, reads = context_of(request), reads_of(request)
     job_id, asked = await run_in_threadpool(reads.request, id)
-    log = Log(reads, job_id, chosen_tasks(job_id, asked, task), attempt)
+    log = Log(reads, job_id, chosen_tasks(job_id, asked, task), attempt, LineRange(first, lines) if numbers else None)
     await run_in_threadpool(log.check)
     makers = log.readers()[:FOLLOWED_MAX] if follow else log.readers()
     budget, count = context.log_files, len(makers) if follow else 1
@@ -74,6 +77,7 @@ class Log(msgspec.Struct):
     job_id: str
     tasks: list[str]
     attempt: int
+    lines: LineRange | None = None
 
     def check(self) -> None:
         """An unknown attempt is an error and not a broken stream; an attempt that has not begun has an empty log."""
@@ -91,12 +95,13 @@ class Log(msgspec.Struct):
     def readers(self) -> list[Callable[[int | None], Text]]:
         """Functions that open the logs when needed."""
         if len(self.tasks) == 1:
-            return [lambda tail: PlainLog(self.open(self.tasks[0], tail))]
+            only = self.tasks[0]
+            return [lambda tail: PlainLog(self.open(only, tail))] if self.lines is None else [self._labelled(only, "")]
         width = max(map(len, self.tasks))
         return [self._labelled(task, f"{task:<{width}} | ") for task in self.tasks]
 
     def _labelled(self, task: str, label: str) -> Callable[[int | None], Text]:
-        return lambda tail: LabelledLog(self.open(task, tail), label)
+        return lambda tail: LabelledLog(self.open(task, tail), label, self.lines)
 
     def open(self, task: str, tail: int | None = None) -> LogReader:
         return self.live.open_log(self.job_id, task, self.attempt, tail)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Collection
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -17,7 +18,7 @@ from skep.server.context import context_of, identity_of, in_turn, reads_of
 from skep.server.identity import Forbidden
 from skep.server.schemas import WORD, Responses, errors, write_errors
 from skep.server.shapes import Removed, StudyBody, StudySchema, TraceSchema
-from skep.server.studies.past import check_past
+from skep.server.studies.past import past_vcs
 from skep.server.studies.records import HISTORY, PastJobs, StudyRecord, TraceRecord, shown
 from skep.server.studies.studies import Studies
 
@@ -106,10 +107,12 @@ def started(request: Request, body: StudyBody) -> StudyRecord:
     name, text, files = chosen_cluster(request, body.cluster)
     if body.trace == HISTORY:
         past = PastJobs(body.since_s, body.until_s, reads.clock(), reads.sight)
-        check_past(reads.store.reader, past)
+        trace_name, vcs = HISTORY, past_vcs(reads.store.reader, past)
     else:
         trace = seen_trace(request, body.trace)
-    trace_name = trace.name if trace is not None else HISTORY
+        trace_name, vcs = trace.name, trace.vcs
+    if not body.cluster:
+        check_named_vcs(vcs, reads.guaranteed(), trace_name)
     study = StudyRecord(
         id=secrets.token_hex(4),
         name=body.name or f"{trace_name} on {name}",
@@ -170,6 +173,15 @@ def check_policies(specs: list[str]) -> None:
         if files_of(spec):
             raise InputError(f"policy '{spec[:100]}' names a file", hint="studies run the policies of GET /policies")
         needs_of(spec)  # raises for parts that do not exist
+
+
+def check_named_vcs(named: list[str], known: Collection[str], trace: str) -> None:
+    """Raises if a trace names VCs that the cluster, which has some, does not have: the study would fail later."""
+    missing = [name for name in named if name not in known]
+    if known and missing:
+        these = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
+        hint = f"it has {', '.join(list(known)[:20])}; choose a cluster without VCs, such as 16x8"
+        raise InputError(f"{trace} has jobs of VCs that this cluster does not have: {these}", hint=hint)
 
 
 def chosen_cluster(request: Request, spec: str) -> tuple[str, str, dict[str, str]]:

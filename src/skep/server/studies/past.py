@@ -17,11 +17,13 @@ JOBS_MAX = 200_000
 NONE = "no job of this cluster has run and ended in that time"
 
 
-def check_past(db: sqlite3.Connection, past: PastJobs) -> None:
-    """Raises if there is no such job."""
+def past_vcs(db: sqlite3.Connection, past: PastJobs) -> list[str]:
+    """The VCs of these jobs. Raises if there is no such job."""
     clause, values = clause_of(past)
-    if db.execute(f"SELECT 1 FROM jobs WHERE {clause} LIMIT 1", values).fetchone() is None:
+    found = [vc for (vc,) in db.execute(f"SELECT DISTINCT vc FROM jobs WHERE {clause} ORDER BY vc", values)]
+    if not found:
         raise InputError(NONE, hint="choose another time")
+    return found
 
 
 def past_trace(db: sqlite3.Connection, past: PastJobs) -> Trace:

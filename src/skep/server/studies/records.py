@@ -31,6 +31,7 @@ class TraceRecord(msgspec.Struct):
     format: str
     jobs: int
     user: str
+    vcs: list[str] = []
 
 
 class PastJobs(msgspec.Struct, frozen=True):

@@ -32,6 +32,7 @@ class TraceCheck(msgspec.Struct):
 
     format: str
     jobs: int
+    vcs: list[str]
 
 
 class Upload:
@@ -103,7 +104,7 @@ class Traces:
         with self._checking:
             found = self._check(upload.path, name)
         size = upload.path.stat().st_size
-        record = TraceRecord(upload.id, name, self.clock(), size, found.format, found.jobs, upload.user)
+        record = TraceRecord(upload.id, name, self.clock(), size, found.format, found.jobs, upload.user, found.vcs)
         with self._lock:
             self._refuse_excess(upload.user, size)
             upload.path.replace(self.file(record))

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 NICE = 15
+VCS_MAX = 1000
+"""The VCs of a trace that are noted: no cluster has as many."""
 MEMORY_MAX, MEMORY_MIN = 4 << 30, 1 << 30
 CPU_MAX_S = 2 * 3600
 FILE_MAX = 64 << 20
@@ -88,7 +90,8 @@ def check(path: Path, name: str) -> Json:
     trace = read_upload(path, name)
     if not trace.jobs:
         raise InputError("the trace has no jobs")
-    return {"format": trace.format, "jobs": len(trace.jobs)}
+    vcs = sorted({job.spec.vc for job in trace.jobs})[:VCS_MAX]
+    return {"format": trace.format, "jobs": len(trace.jobs), "vcs": vcs}
 
 
 def read_upload(path: Path, name: str) -> Trace:

@@ -161,8 +161,9 @@ for step in job.steps(20):
 def test_what_the_dashboard_shows_of_a_real_job(server: Server) -> None:
     """Its curve, its log, the GPUs it held, and why it was started."""
     from skep.client import Client
+    from skep.server.routes.inspect import Matches
     from skep.server.schemas import JobDetail
-    from skep.server.shapes import Curve, Decisions, HistorySchema, Map, Matches, Overview, Timeline
+    from skep.server.shapes import Curve, Decisions, HistorySchema, Map, Overview, Timeline
 
     (server.data.parent / "train.py").write_text(TRAIN)
     done = server.skep("run", "--gpus", "1", "--name", "curve", "--", sys.executable, "train.py")

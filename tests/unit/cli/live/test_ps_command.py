@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,10 +23,8 @@ def page(*jobs: dict[str, Any], following: str | None = None) -> dict[str, Any]:
 
 
 def test_the_columns_are_those_of_squeue(api: FakeApi, ask: Ask) -> None:
-    running = job("12", start_s=time.time() - 3750, nodes=["n0", "n1"], priority=100)
-    waiting = job(
-        "13", name="eval", state="pending", start_s=None, attempts=0, nodes=[], reason="VC a is full", priority=-1
-    )
+    running = job("12", ran_s=3750.0, nodes=["n0", "n1"], priority=100)
+    waiting = job("13", name="eval", state="pending", ran_s=0.0, nodes=[], reason="VC a is full", priority=-1)
     api.answers["GET /jobs"] = page(running, waiting)
     head, first, second = ask("ps").stdout.splitlines()
     assert head.split() == ["ID", "NAME", "USER", "VC", "STATE", "GPUS", "PRIORITY", "TIME", "NODES(REASON)"]
@@ -36,7 +33,7 @@ def test_the_columns_are_those_of_squeue(api: FakeApi, ask: Ask) -> None:
 
 
 def test_an_ended_job_shows_how_long_it_took_and_why(api: FakeApi, ask: Ask) -> None:
-    api.answers["GET /jobs"] = page(job(state="failed", start_s=10.0, finish_s=200000.0, reason="exit code 3"))
+    api.answers["GET /jobs"] = page(job(state="failed", finish_s=500000.0, ran_s=199990.0, reason="exit code 3"))
     assert ask("ps", "--all").stdout.splitlines()[1].split()[4:] == [
         "failed",
         "2",
@@ -157,7 +154,7 @@ def test_a_fault_of_the_server_is_no_fault_of_the_input(
 
 def test_a_long_reason_leaves_the_other_columns_alone(api: FakeApi, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skep.cli.live.PIPE_WIDTH", 100)
-    rows = (job("12", reason="x" * 300, state="stopped", start_s=None), job("1234567890", name="y" * 255))
+    rows = (job("12", reason="x" * 300, state="stopped", ran_s=0.0), job("1234567890", name="y" * 255))
     api.answers["GET /jobs"] = page(*rows)
     head, first, second = ask("ps").stdout.splitlines()
     assert head.split() == ["ID", "NAME", "USER", "VC", "STATE", "GPUS", "PRIORITY", "TIME", "NODES(REASON)"]

@@ -39,6 +39,7 @@ def test_one_screen_has_everything(api: FakeApi, ask: Ask) -> None:
         "/home/ann",
         "step 120, loss 0.25",
         "CUDA out of memory; use a smaller batch",
+        "waited 0:10, ran 1:30, 0.05 GPU-hours",
         "main-0  running  n0    0 1",
         "event 19",
         "event 12",

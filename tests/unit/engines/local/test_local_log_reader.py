@@ -96,6 +96,19 @@ def test_several_tasks_are_told_in_lines_of_their_own(log: LogFile, follow: Foll
     assert re.fullmatch(rb"w-0 \| skep: [0-9,]+ bytes of this log were dropped before they were read", told[0])
 
 
+@pytest.mark.parametrize("tail", [None, 3, 12])
+def test_lines_keep_their_numbers_when_old_parts_are_dropped(log: LogFile, follow: Follow, tail: int | None) -> None:
+    write(log, 0, 200)
+    reader = follow(tail)
+    number = reader.line()
+    text = read_all(reader)
+    assert text.splitlines()[0] == b"line %04d" % (number - 1)  # they are numbered from 0
+    assert reader.line() == 201
+    write(log, 200, 200)  # it falls behind
+    rest = read_all(reader)
+    assert (rest.splitlines()[-1], reader.line()) == (b"line 0399", 401)
+
+
 @pytest.mark.parametrize("forged", [b"-5", b"\xff", b"1e9", b"9" * 100, b""])
 def test_a_forged_count_hurts_nobody(log: LogFile, follow: Follow, tmp_path: Path, forged: bytes) -> None:
     reader = follow()

@@ -1,179 +1,155 @@
-// Curves and parameters of several jobs, or of a sweep, side by side.
-import { useQueries, useQuery } from "@tanstack/react-query";
-import { getRouteApi, Link } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+// All jobs of a sweep, or several jobs, side by side: parameters, what they reported last, the best, curves.
+import { useInfiniteQuery, useQueries } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
+import { useEffect, useMemo, useState } from "react";
 
-import { api, asked, type Schemas } from "../../api/client";
-import { curveQuery, jobQuery } from "../../api/queries";
+import type { Schemas } from "../../api/client";
+import { comparedQuery, curveQuery } from "../../api/queries";
 import { seriesColour } from "../../draw/palette";
 import { Chart } from "../../ui/Chart";
-import { Choice } from "../../ui/Choice";
-import { Card, Empty, Problem, StateMark } from "../../ui/parts";
+import { serverTime } from "../../ui/now";
+import { Card, Empty, Problem } from "../../ui/parts";
 import { useTitle } from "../../ui/title";
-import { counted, duration, measured } from "../../units";
-import { ranOf } from "../jobs/times";
+import { counted, measured } from "../../units";
+import { nextSort } from "../jobs/search";
+import { ComparedTable } from "./ComparedTable";
 import { align, byImportance } from "./curves";
-import { differences } from "./parameters";
 import { Picker } from "./Picker";
-import { COMPARED_MAX } from "./search";
+import { bestOf, columnsOf, isLowerBetter, sorted, type Compared } from "./table";
 
 const route = getRouteApi("/frame/compare");
-type JobDetail = Schemas["JobDetail"];
 type Curve = Schemas["Curve"];
+const DRAWN_FIRST = 8;
+const DRAWN_MAX = 16;
 
 export default function ComparePage() {
   useTitle("Compare");
   const { jobs: wanted = "", group = "" } = route.useSearch();
-  const ofGroup = useQuery({
-    queryKey: ["group", group],
-    queryFn: ({ signal }) =>
-      asked(
-        api.GET("/api/v1/jobs", { params: { query: { group, all: true, sort: "id", limit: COMPARED_MAX } }, signal }),
-      ),
-    enabled: group !== "",
-  });
-  const ids = group
-    ? (ofGroup.data?.jobs.map((job) => job.id) ?? [])
-    : wanted.split(",").filter(Boolean).slice(0, COMPARED_MAX);
-  const found = useQueries({ queries: ids.map((id) => jobQuery(id)) });
-  const curves = useQueries({ queries: ids.map((id) => ({ ...curveQuery(id), refetchInterval: 5000 })) });
-  const jobs = found.flatMap((query) => (query.data ? [query.data] : []));
-  const error = ofGroup.error ?? found.find((query) => query.error)?.error;
+  const named = useMemo(() => (group ? [] : wanted.split(",").filter(Boolean)), [group, wanted]);
+  const { data, error, hasNextPage, isFetching, fetchNextPage } = useInfiniteQuery(comparedQuery(group, named));
+  useEffect(() => {
+    if (hasNextPage && !isFetching) void fetchNextPage();
+  }, [hasNextPage, isFetching, fetchNextPage]);
+  const jobs = useMemo(() => data?.pages.flatMap((page) => page.jobs) ?? [], [data]);
   return (
     <>
       <h1>Compare</h1>
       <p className="verdict">
         {group ? (
           <>
-            Group <strong>{group}</strong>: {counted(ids.length, "job")} side by side.
+            Group <strong>{group}</strong>: {data ? counted(jobs.length, "job") : "…"}
+            {hasNextPage ? ", more are read …" : "."}
           </>
-        ) : ids.length ? (
-          <>{counted(ids.length, "job")} side by side.</>
+        ) : named.length ? (
+          <>{counted(named.length, "job")} side by side.</>
         ) : (
           "Which jobs?"
         )}
       </p>
-      <Picker ids={ids} group={group} />
+      <Picker ids={named} group={group} key={group + wanted} />
       {error ? <Problem error={error} /> : null}
-      {jobs.length ? (
-        <>
-          <Parameters jobs={jobs} curves={curves.map((query) => query.data)} ids={ids} />
-          <CurvesCard jobs={jobs} curves={curves.flatMap((query) => (query.data ? [query.data] : []))} />
-        </>
-      ) : null}
+      {data && !jobs.length ? <Empty>There is no job of this group.</Empty> : null}
+      {jobs.length ? <Shown jobs={jobs} /> : null}
     </>
   );
 }
 
-function Parameters({ jobs, curves, ids }: { jobs: JobDetail[]; curves: (Curve | undefined)[]; ids: string[] }) {
-  const [isAll, setAll] = useState<"differ" | "all">("differ");
-  const rows = useMemo(
-    () =>
-      differences(
-        jobs.map((job) => job.request),
-        isAll === "all",
-      ),
-    [jobs, isAll],
-  );
-  const now_s = Date.now() / 1000;
-  const aside = (
-    <Choice
-      label="Parameters"
-      value={isAll}
-      choices={[
-        ["differ", "That differ"],
-        ["all", "All"],
-      ]}
-      onChange={setAll}
-    />
-  );
+function Shown({ jobs }: { jobs: readonly Compared[] }) {
+  const columns = useMemo(() => columnsOf(jobs), [jobs]);
+  const measures = columns.filter((column) => column.kind === "value" && column.title !== "step");
+  const { sort = "", best: measure = measures[0]?.title ?? "", better } = route.useSearch();
+  const navigate = route.useNavigate();
+  const isLower = better ? better === "low" : isLowerBetter(measure);
+  const best = bestOf(jobs, measure, isLower);
+  const order = sort || (measure ? `${isLower ? "" : "-"}v.${measure}` : "job");
+  const rows = useMemo(() => sorted(jobs, columns, order, serverTime()), [jobs, columns, order]);
+  const [chosen, setChosen] = useState<readonly string[] | null>(null);
+  const drawn = chosen ?? rows.slice(0, DRAWN_FIRST).map((job) => job.id);
+  const draw = (id: string) =>
+    setChosen(drawn.includes(id) ? drawn.filter((other) => other !== id) : [...drawn, id].slice(-DRAWN_MAX));
+  const change = (changes: { sort?: string | undefined; best?: string; better?: "low" | "high" | undefined }) =>
+    void navigate({ to: "/compare", search: (known) => ({ ...known, ...changes }), replace: true });
+  const aside = measures.length ? (
+    <div className="row">
+      <label className="row">
+        <span className="quiet">Best</span>
+        <select value={measure} onChange={(event) => change({ best: event.target.value, better: undefined })}>
+          {measures.map((column) => (
+            <option key={column.id}>{column.title}</option>
+          ))}
+        </select>
+      </label>
+      <select
+        aria-label="What is better"
+        value={isLower ? "low" : "high"}
+        onChange={(event) => change({ better: event.target.value as "low" | "high" })}
+      >
+        <option value="low">the lowest</option>
+        <option value="high">the highest</option>
+      </select>
+    </div>
+  ) : null;
   return (
-    <Card title="Parameters" aside={aside}>
-      <div className="scroll" tabIndex={0} role="region" aria-label="Parameters side by side">
-        <table className="compare">
-          <thead>
-            <tr>
-              <th>Job</th>
-              {jobs.map((job) => (
-                <th key={job.id} scope="col">
-                  <span className={`key f${ids.indexOf(job.id) % 8}`} />{" "}
-                  <Link to="/jobs/$id" params={{ id: job.id }}>
-                    {job.id} {job.name}
-                  </Link>
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            <tr>
-              <th scope="row">state</th>
-              {jobs.map((job) => (
-                <td key={job.id}>
-                  <StateMark state={job.state} />
-                </td>
-              ))}
-            </tr>
-            <tr>
-              <th scope="row">ran</th>
-              {jobs.map((job) => (
-                <td key={job.id}>{duration(ranOf(job, now_s))}</td>
-              ))}
-            </tr>
-            <tr>
-              <th scope="row">last loss</th>
-              {jobs.map((job) => (
-                <td key={job.id}>{measured(lastOf(curves[ids.indexOf(job.id)], "loss"))}</td>
-              ))}
-            </tr>
-            {rows.map((row) => (
-              <tr key={row.name}>
-                <th scope="row">{row.name}</th>
-                {row.values.map((value, index) => (
-                  <td key={jobs[index]?.id} className="wrap">
-                    {value || <span className="quiet">–</span>}
-                  </td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-    </Card>
+    <>
+      <Card title="Parameters and results" aside={aside} note={said(jobs, measure, measures.length > 0)}>
+        <ComparedTable
+          jobs={rows}
+          columns={columns}
+          sort={order}
+          best={best}
+          drawn={drawn}
+          onSort={(column) => change({ sort: nextSort(order, column) })}
+          onDraw={draw}
+        />
+      </Card>
+      <CurvesCard jobs={jobs} drawn={drawn} />
+    </>
   );
 }
 
-function lastOf(curve: Curve | undefined, key: string): number | null {
-  return curve?.series.find((series) => series.key === key)?.value.findLast((value) => value !== null) ?? null;
+function said(jobs: readonly Compared[], measure: string, isMeasured: boolean): string {
+  if (!isMeasured) return "None of them has reported a value; `skep.train` does so at each step.";
+  const silent = jobs.filter((job) => typeof job.values[measure] !== "number").length;
+  return `Values are those that each job reported last${silent ? `; ${counted(silent, "job")} reported no ${measure}` : ""}.`;
 }
 
-function CurvesCard({ jobs, curves }: { jobs: JobDetail[]; curves: Curve[] }) {
+function CurvesCard({ jobs, drawn }: { jobs: readonly Compared[]; drawn: readonly string[] }) {
+  const found = useQueries({ queries: drawn.map((id) => ({ ...curveQuery(id), refetchInterval: 5000 })) });
+  const curves = found.flatMap((query) => (query.data ? [query.data] : []));
   const keys = [...new Set(curves.flatMap((curve) => curve.keys))].map((key) => ({ key })).sort(byImportance);
+  const names = new Map(jobs.map((job) => [job.id, job.name]));
+  const note = drawn.length < jobs.length ? `Of ${drawn.length} of ${counted(jobs.length, "job")}: those ticked above, at most ${DRAWN_MAX}.` : undefined;
   return (
-    <Card title="Curves">
-      {keys.length ? null : <Empty>None of them has reported anything.</Empty>}
+    <Card title="Curves" note={note}>
+      {keys.length || found.some((query) => query.isPending) ? null : <Empty>None of them has reported anything.</Empty>}
       <div className="charts">
         {keys.map(({ key }) => (
-          <OneChart key={key} name={key} jobs={jobs} curves={curves} />
+          <OneChart key={key} name={key} drawn={drawn} names={names} curves={curves} />
         ))}
       </div>
     </Card>
   );
 }
 
-function OneChart({ name, jobs, curves }: { name: string; jobs: JobDetail[]; curves: Curve[] }) {
+interface OneChartProps {
+  name: string;
+  drawn: readonly string[];
+  names: ReadonlyMap<string, string>;
+  curves: readonly Curve[];
+}
+
+function OneChart({ name, drawn, names, curves }: OneChartProps) {
   const { x, lines } = useMemo(() => {
-    const series = jobs.map((job) =>
-      curves.find((curve) => curve.job === job.id)?.series.find((one) => one.key === name),
-    );
+    const series = drawn.map((id) => curves.find((curve) => curve.job === id)?.series.find((one) => one.key === name));
     const aligned = align(series);
-    const lines = jobs.map((job, index) => ({
-      label: `${job.id} ${job.name}`,
+    const lines = drawn.map((id, index) => ({
+      label: `${id} ${names.get(id) ?? ""}`,
       values: aligned.values[index] ?? [],
       colour: seriesColour(index),
       isDashed: index >= 8,
     }));
     return { x: aligned.x, lines };
-  }, [name, jobs, curves]);
+  }, [name, drawn, names, curves]);
   return (
     <div>
       <h3>{name}</h3>

@@ -16,9 +16,12 @@ export function flatten(value: unknown, path = ""): Map<string, string> {
   return found;
 }
 
+/** Fields in which all jobs of a sweep differ anyway. */
+const OWN = new Set(["name", "of_group.index"]);
+
 export function differences(requests: readonly object[], isAll: boolean): Row[] {
   const flat = requests.map((request) => flatten(request));
   const names = [...new Set(flat.flatMap((fields) => [...fields.keys()]))];
   const rows = names.map((name) => ({ name, values: flat.map((fields) => fields.get(name) ?? "") }));
-  return rows.filter((row) => (isAll ? row.values.some(Boolean) : row.name !== "name" && new Set(row.values).size > 1));
+  return rows.filter((row) => (isAll ? row.values.some(Boolean) : !OWN.has(row.name) && new Set(row.values).size > 1));
 }

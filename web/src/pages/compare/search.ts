@@ -1,2 +1,17 @@
-/** As many as have colours of their own, twice over. */
-export const COMPARED_MAX = 16;
+/** Which jobs, in which order, and what makes one the best. */
+export interface CompareSearch {
+  jobs?: string;
+  group?: string;
+  sort?: string;
+  best?: string;
+  better?: "low" | "high";
+}
+
+export function readCompareSearch(search: Record<string, unknown>): CompareSearch {
+  const found: CompareSearch = {};
+  for (const key of ["jobs", "group", "sort", "best"] as const) {
+    if (search[key] !== undefined && search[key] !== "") found[key] = String(search[key]);
+  }
+  if (search.better === "low" || search.better === "high") found.better = search.better;
+  return found;
+}

@@ -7,6 +7,7 @@ import { STATE_COLOURS, type Colour } from "../../draw/palette";
 import { Gantt } from "../../ui/Gantt";
 import { useNow } from "../../ui/now";
 import { Card, Empty, StateMark, Time } from "../../ui/parts";
+import { Words } from "../../ui/Words";
 import { amount, duration } from "../../units";
 
 type JobDetail = Schemas["JobDetail"];
@@ -82,7 +83,7 @@ function Row({ attempt }: { attempt: Attempt }) {
         <StateMark state={attempt.outcome || "running"} />
       </td>
       <td className="wrap">
-        {attempt.phrase}
+        <Words text={attempt.phrase} />
         {attempt.advice ? <span className="quiet"> {attempt.advice}</span> : null}
       </td>
     </tr>

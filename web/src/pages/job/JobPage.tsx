@@ -1,19 +1,23 @@
 // Everything about one job.
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi } from "@tanstack/react-router";
+import { getRouteApi, Link } from "@tanstack/react-router";
 import { Tabs } from "radix-ui";
 
 import { ApiError, type Schemas } from "../../api/client";
-import { explainQuery, jobEventsQuery, jobQuery } from "../../api/queries";
+import { explainQuery, JOB_EVENTS_MAX, jobEventsQuery, jobQuery, mapQuery } from "../../api/queries";
 import { hasEnded } from "../../live/pages";
 import { EventList } from "../../ui/EventList";
 import { Card, Empty, Fact, Problem, StateMark, Time } from "../../ui/parts";
 import { useTitle } from "../../ui/title";
-import { amount } from "../../units";
+import { Words } from "../../ui/Words";
+import { useNow } from "../../ui/now";
+import { amount, duration, gpuHours } from "../../units";
+import { gpuHoursOf, ranOf, waitedOf } from "../jobs/times";
 import { Actions } from "./Actions";
 import { Attempts } from "./Attempts";
 import { Configuration } from "./Configuration";
 import { Curves } from "./Curves";
+import { LastLines } from "./LastLines";
 import { Logs } from "./Logs";
 import { Placement } from "./Placement";
 import { Verdict } from "./Verdict";
@@ -27,6 +31,7 @@ const TABS = [
   ["events", "Events"],
 ] as const;
 const PROGRESS_MS = 4000;
+const LATEST = `The latest ${JOB_EVENTS_MAX.toLocaleString("en")}; \`skep events\` has more.`;
 
 export default function JobPage() {
   const { id } = route.useParams();
@@ -35,9 +40,11 @@ export default function JobPage() {
     // What a job says of its own progress is no event.
     refetchInterval: (query) => (query.state.data?.state === "running" ? PROGRESS_MS : false),
   });
+  const { isPending: waitsForWhy } = useQuery({ ...explainQuery(id), enabled: job?.state === "pending" });
+  const { isPending: waitsForMap } = useQuery(mapQuery);
   useTitle(job ? `${job.name} (${job.id})` : `Job ${id}`);
   if (error && (!job || (error instanceof ApiError && error.status === 404))) return <Problem error={error} />;
-  if (!job) return <h1>Job {id}</h1>;
+  if (!job || waitsForMap || (job.state === "pending" && waitsForWhy)) return <h1>Job {id}</h1>;
   return <Shown job={job} key={job.id} />;
 }
 
@@ -45,11 +52,11 @@ function Shown({ job }: { job: Schemas["JobDetail"] }) {
   const { tab = "summary" } = route.useSearch();
   const navigate = route.useNavigate();
   const open = (chosen: string) =>
-    void navigate({ search: chosen === "summary" ? {} : { tab: chosen }, replace: true });
+    void navigate({ to: "/jobs/$id", params: { id: job.id }, search: chosen === "summary" ? {} : { tab: chosen }, replace: true });
   return (
     <>
       <div className="title">
-        <h1>
+        <h1 className="name" title={job.name}>
           Job {job.id} · {job.name}
         </h1>
         <Actions job={job} />
@@ -66,8 +73,17 @@ function Shown({ job }: { job: Schemas["JobDetail"] }) {
           ))}
         </Tabs.List>
         <Tabs.Content value="summary" tabIndex={-1}>
-          <Attempts job={job} />
-          <Placement job={job} />
+          {job.state === "failed" && job.start_s !== null ? (
+            <LastLines job={job}>
+              <Attempts job={job} />
+              <Placement job={job} />
+            </LastLines>
+          ) : (
+            <>
+              <Attempts job={job} />
+              <Placement job={job} />
+            </>
+          )}
         </Tabs.Content>
         <Tabs.Content value="logs" tabIndex={-1}>
           <Logs job={job} />
@@ -87,12 +103,17 @@ function Shown({ job }: { job: Schemas["JobDetail"] }) {
 }
 
 function Facts({ job }: { job: Schemas["JobDetail"] }) {
+  const now_s = useNow();
   return (
     <dl className="facts job-facts">
       <Fact what="State">
         <StateMark state={job.state} />
       </Fact>
-      <Fact what="VC">{job.vc}</Fact>
+      <Fact what="VC">
+        <Link to="/jobs" search={{ vc: job.vc }}>
+          {job.vc}
+        </Link>
+      </Fact>
       <Fact what="User">{job.user || "–"}</Fact>
       <Fact what="GPUs">{amount(job.gpus)}</Fact>
       <Fact what="Priority">{job.priority}</Fact>
@@ -100,9 +121,17 @@ function Facts({ job }: { job: Schemas["JobDetail"] }) {
         <Time at_s={job.submit_s} />
       </Fact>
       <Fact what="Attempts">{job.attempts}</Fact>
-      <Fact what="GPU-hours">{amount(job.service_gpu_s / 3600)}</Fact>
+      <Fact what="Waited">{duration(waitedOf(job, now_s))}</Fact>
+      <Fact what="Ran">{duration(ranOf(job, now_s))}</Fact>
+      <Fact what="GPU-hours">{gpuHours(gpuHoursOf(job, now_s))}</Fact>
       {job.nodes.length ? <Fact what="On">{job.nodes.join(", ")}</Fact> : null}
-      {job.group ? <Fact what="Group">{job.group}</Fact> : null}
+      {job.group ? (
+        <Fact what="Group">
+          <Link to="/compare" search={{ group: job.group }}>
+            {job.group}
+          </Link>
+        </Fact>
+      ) : null}
       {job.tags.length ? <Fact what="Tags">{job.tags.join(", ")}</Fact> : null}
       {hasEnded(job.state) ? (
         <Fact what="Ended">
@@ -120,7 +149,7 @@ function Why({ id }: { id: string }) {
   return (
     <div className="hint why">
       <p>
-        <b>Why it waits:</b> {data.reason}
+        <b>Why it waits:</b> <Words text={data.reason} />
       </p>
       {data.remedy ? (
         <p className="quiet">
@@ -134,7 +163,7 @@ function Why({ id }: { id: string }) {
 function JobEvents({ id }: { id: string }) {
   const { data, error } = useQuery(jobEventsQuery(id));
   return (
-    <Card title="Events">
+    <Card title="Events" note={data && data.length >= JOB_EVENTS_MAX ? LATEST : undefined}>
       {error ? <Problem error={error} /> : null}
       {data?.length ? (
         <EventList events={data.toReversed()} showJob={false} />

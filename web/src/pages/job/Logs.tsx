@@ -1,47 +1,51 @@
-// What the tasks of a job write, as they write it.
+// What the tasks of a job write, as they write it; or the lines around the one that an address names.
 import { useQuery } from "@tanstack/react-query";
-import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { useEffect, useMemo, useState } from "react";
 
-import { api, asked, type Schemas } from "../../api/client";
-import { seriesColour } from "../../draw/palette";
-import { followLog } from "../../live/followLog";
+import type { Schemas } from "../../api/client";
+import { followLog, logAddress, readLines, type LogState } from "../../live/followLog";
 import { filterLines, LINES_MAX, type LogLine } from "../../live/logLines";
-import { Card, Empty, Problem } from "../../ui/parts";
+import { Card, Empty } from "../../ui/parts";
+import { useStored } from "../../ui/stored";
 import { counted } from "../../units";
+import { LogSearch } from "./LogSearch";
+import { LogView } from "./LogView";
+import type { JobSearch } from "./search";
 
-const ROW = 20;
+type JobDetail = Schemas["JobDetail"];
+const route = getRouteApi("/frame/jobs/$id");
+const AROUND = 200;
+const STATES: Record<LogState, string> = { live: "live", away: "not connected", over: "ended" };
 
-export function Logs({ job }: { job: Schemas["JobDetail"] }) {
+export function Logs({ job }: { job: JobDetail }) {
   const tasks = useMemo(() => taskNames(job), [job]);
-  const [attempt, setAttempt] = useState(0);
-  const [task, setTask] = useState("");
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
   const [words, setWords] = useState("");
-  const [lines, setLines] = useState<readonly LogLine[]>([]);
-  const [isOver, setOver] = useState(false);
-  const isLabelled = tasks.length > 1;
-  useEffect(() => {
-    setLines([]);
-    return followLog({ id: job.id, attempt, isLabelled }, (found, over) => {
-      setLines(found);
-      setOver(over);
+  const [wrapped, setWrapped] = useStored(localStorage, "skep-wrap");
+  const isWrapped = wrapped !== null;
+  const { attempt = 0, task = "", line } = search;
+  const followed = useFollowed(job, attempt, tasks.length > 1, line === undefined);
+  const around = useAround(job, attempt, task, line);
+  const lines = line === undefined ? followed.lines : around;
+  const shown = useMemo(
+    () => filterLines(lines, line === undefined ? task : "", words),
+    [lines, task, line, words],
+  );
+  const choose = (changes: Partial<JobSearch>) =>
+    void navigate({
+      to: "/jobs/$id",
+      params: { id: job.id },
+      search: { tab: "logs", ...(task ? { task } : {}), ...(attempt ? { attempt } : {}), ...changes },
     });
-  }, [job.id, attempt, isLabelled, isOver && attempt === 0 ? job.state : ""]);
-  const shown = useMemo(() => filterLines(lines, task, words), [lines, task, words]);
   return (
-    <Card
-      title="Logs"
-      note={
-        lines.length >= LINES_MAX
-          ? `The last ${LINES_MAX.toLocaleString("en")} lines are here; the search below looks through all.`
-          : undefined
-      }
-    >
+    <Card title="Logs" note={line === undefined && lines.length >= LINES_MAX ? TOO_MANY : undefined}>
       <div className="row log-tools">
-        {isLabelled ? (
+        {tasks.length > 1 ? (
           <label className="field">
             <span>Task</span>
-            <select value={task} onChange={(event) => setTask(event.target.value)}>
+            <select value={task} onChange={(event) => choose({ task: event.target.value || undefined })}>
               <option value="">all</option>
               {tasks.map((name) => (
                 <option key={name}>{name}</option>
@@ -52,7 +56,7 @@ export function Logs({ job }: { job: Schemas["JobDetail"] }) {
         {job.attempts > 1 ? (
           <label className="field">
             <span>Attempt</span>
-            <select value={attempt} onChange={(event) => setAttempt(Number(event.target.value))}>
+            <select value={attempt} onChange={(event) => choose({ attempt: Number(event.target.value) || undefined })}>
               <option value={0}>the last</option>
               {Array.from({ length: job.attempts }, (_, index) => (
                 <option key={index} value={index + 1}>
@@ -66,116 +70,83 @@ export function Logs({ job }: { job: Schemas["JobDetail"] }) {
           <span>Search</span>
           <input type="search" value={words} placeholder="text" onChange={(event) => setWords(event.target.value)} />
         </label>
+        <label className="row check">
+          <input type="checkbox" checked={isWrapped} onChange={(event) => setWrapped(event.target.checked ? "yes" : null)} />
+          wrap
+        </label>
+        <a className="button" href={logAddress(job.id, { task, attempt })} download={`job-${job.id}.log`}>
+          Download
+        </a>
         <span className="quiet" role="status">
-          {counted(shown.length, "line")}
-          {isOver ? ", ended" : ", live"}
+          {line === undefined ? (
+            <>
+              {counted(shown.length, "line")}, {STATES[followed.state]}
+            </>
+          ) : (
+            <>
+              lines around {line.toLocaleString("en")}{" "}
+              <Link to="/jobs/$id" params={{ id: job.id }} search={{ tab: "logs" }}>
+                to the end
+              </Link>
+            </>
+          )}
         </span>
       </div>
       {shown.length ? (
-        <Lines lines={shown} tasks={tasks} words={words} />
+        <LogView
+          key={line}
+          lines={shown}
+          tasks={tasks}
+          words={words}
+          isWrapped={isWrapped}
+          id={job.id}
+          attempt={attempt || job.attempts}
+          {...(line === undefined ? {} : { marked: line })}
+        />
       ) : (
-        <Empty>{words ? "No loaded line has this text." : "Nothing has been written yet."}</Empty>
+        <div className="log">
+          <Empty>{nothing(words, line, followed.state)}</Empty>
+        </div>
       )}
-      {words ? <WholeLog id={job.id} task={task} attempt={attempt} words={words} /> : null}
+      {words ? <LogSearch id={job.id} task={task} attempt={attempt} words={words} /> : null}
     </Card>
   );
 }
 
-function taskNames(job: Schemas["JobDetail"]): string[] {
+const TOO_MANY = `The last ${LINES_MAX.toLocaleString("en")} lines are here; the search below looks through all.`;
+
+function nothing(words: string, line: number | undefined, state: LogState): string {
+  if (words) return "No loaded line has this text.";
+  if (line !== undefined) return "This line is not kept, or was not written yet.";
+  return state === "away" ? "The server does not answer." : "Nothing has been written yet.";
+}
+
+/** The end of the log as it grows. */
+function useFollowed(job: JobDetail, attempt: number, isLabelled: boolean, isWanted: boolean) {
+  const [found, setFound] = useState<{ lines: readonly LogLine[]; state: LogState }>({ lines: [], state: "live" });
+  const isOver = found.state === "over";
+  useEffect(() => {
+    if (!isWanted) return;
+    setFound({ lines: [], state: "live" });
+    return followLog({ id: job.id, attempt, isLabelled }, (lines, state) => setFound({ lines, state }));
+  }, [job.id, attempt, isLabelled, isWanted, isOver && attempt === 0 ? job.state : ""]);
+  return found;
+}
+
+/** The lines before and after one, of one task. */
+function useAround(job: JobDetail, attempt: number, task: string, line: number | undefined): readonly LogLine[] {
+  const first = Math.max(1, (line ?? 1) - AROUND);
+  const { data = [] } = useQuery({
+    queryKey: ["log-lines", job.id, attempt, task, first],
+    queryFn: ({ signal }) => readLines(job.id, false, { attempt, task: task || "", first, lines: 2 * AROUND }, signal),
+    enabled: line !== undefined,
+    staleTime: Infinity,
+  });
+  return data;
+}
+
+export function taskNames(job: JobDetail): string[] {
   return Object.entries(job.request.tasks).flatMap(([role, { count }]) =>
     Array.from({ length: count }, (_, index) => `${role}-${index}`),
-  );
-}
-
-/** Follows the end, unless the reader has scrolled up. */
-function Lines({ lines, tasks, words }: { lines: readonly LogLine[]; tasks: readonly string[]; words: string }) {
-  const place = useRef<HTMLDivElement>(null);
-  const isAtEnd = useRef(true);
-  const virtual = useVirtualizer({
-    count: lines.length,
-    getScrollElement: () => place.current,
-    estimateSize: () => ROW,
-    overscan: 20,
-  });
-  useEffect(() => {
-    if (isAtEnd.current) virtual.scrollToIndex(lines.length - 1, { align: "end" });
-  }, [lines, virtual]);
-  const scrolled = () => {
-    const element = place.current;
-    if (element) isAtEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < 2 * ROW;
-  };
-  const last = lines.at(-1)?.number ?? 0;
-  return (
-    <div className="log" ref={place} onScroll={scrolled} tabIndex={0} role="log" aria-label="Log" aria-live="off">
-      <div style={{ height: virtual.getTotalSize() }}>
-        {virtual.getVirtualItems().map((item) => {
-          const line = lines[item.index];
-          if (!line) return null;
-          return (
-            <p key={line.number} style={{ transform: `translateY(${item.start}px)` }}>
-              <i style={{ minWidth: `${String(last).length}ch` }}>{line.number}</i>
-              {line.task ? <b className={`c${seriesColour(tasks.indexOf(line.task)).slice(1)}`}>{line.task}</b> : null}
-              <Marked text={line.text} words={words} />
-            </p>
-          );
-        })}
-      </div>
-    </div>
-  );
-}
-
-function Marked({ text, words }: { text: string; words: string }) {
-  const at = words ? text.toLowerCase().indexOf(words.toLowerCase()) : -1;
-  if (at < 0) return <span>{text || " "}</span>;
-  return (
-    <span>
-      {text.slice(0, at)}
-      <mark>{text.slice(at, at + words.length)}</mark>
-      {text.slice(at + words.length)}
-    </span>
-  );
-}
-
-/** What is too old to be loaded is searched by the server. */
-function WholeLog({ id, task, attempt, words }: { id: string; task: string; attempt: number; words: string }) {
-  const [asks, setAsks] = useState("");
-  const { data, error, isFetching } = useQuery({
-    queryKey: ["log-search", id, task, attempt, asks],
-    queryFn: ({ signal }) =>
-      asked(
-        api.GET("/api/v1/jobs/{id}/logs:search", {
-          params: { path: { id }, query: { q: asks, task, attempt } },
-          signal,
-        }),
-      ),
-    enabled: asks === words && words !== "",
-  });
-  if (asks !== words) {
-    return (
-      <button className="whole-log" onClick={() => setAsks(words)}>
-        Search the whole log
-      </button>
-    );
-  }
-  return (
-    <div className="whole-log" role="status">
-      {error ? <Problem error={error} /> : null}
-      {isFetching ? "Searching …" : null}
-      {data ? (
-        <p className="note">
-          {counted(data.matches.length, "line")} of the whole log{data.is_cut ? ", there are more" : ""}
-        </p>
-      ) : null}
-      <ol className="matches">
-        {data?.matches.map((match) => (
-          <li key={`${match.task} ${match.line}`}>
-            <span className="quiet">
-              {match.task} {match.line}
-            </span>{" "}
-            <Marked text={match.text} words={words} />
-          </li>
-        ))}
-      </ol>
-    </div>
   );
 }

@@ -11,7 +11,7 @@ export function Verdict({ job }: { job: Schemas["JobDetail"] }) {
   const ran = duration(ranOf(job, now_s));
   const last = job.history.at(-1);
   if (job.state === "pending") {
-    const again = job.attempts ? ` again, after ${counted(job.attempts, "attempt")}` : ` for ${waited}`;
+    const again = job.attempts ? ` again, after ${ran} of running in ${counted(job.attempts, "attempt")}; it has waited ${waited} in all` : ` for ${waited}`;
     return (
       <p className="verdict">
         It <strong>waits</strong>
@@ -22,8 +22,8 @@ export function Verdict({ job }: { job: Schemas["JobDetail"] }) {
   if (job.state === "running") {
     return (
       <p className="verdict">
-        It has been <strong>running</strong> for {duration(now_s - (last?.start_s ?? job.start_s ?? now_s))}
-        {job.attempts > 1 ? ` in attempt ${job.attempts}` : ""}, after {waited} of waiting
+        It has been <strong>running</strong> for {ran}
+        {job.attempts > 1 ? ` in ${counted(job.attempts, "attempt")}` : ""}, after {waited} of waiting
         {progress ? <>: {progress.text}</> : null}.
       </p>
     );

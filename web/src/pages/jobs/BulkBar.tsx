@@ -7,7 +7,6 @@ import { api, asked, type Schemas } from "../../api/client";
 import { Ask } from "../../ui/Ask";
 import { useMay } from "../../ui/may";
 import { useSay } from "../../ui/toasts";
-import { COMPARED_MAX } from "../compare/search";
 import { counted } from "../../units";
 
 type Action = Schemas["BulkBody"]["action"];
@@ -17,19 +16,25 @@ const WORDS: Record<Action, [question: string, done: string]> = {
   release: ["Release", "released"],
   priority: ["Set the priority of", "changed"],
 };
+/** At once; more are changed one part after the other. */
 const MOST = 1000;
 
-export function BulkBar({ jobs, onDone }: { jobs: readonly Schemas["Job"][]; onDone: () => void }) {
+interface Props {
+  jobs: readonly Schemas["Job"][];
+  /** How many there are, where all that are loaded are chosen; else nothing. */
+  total: number | null;
+  onAll: () => Promise<void>;
+  onDone: () => void;
+}
+
+export function BulkBar({ jobs, total, onAll, onDone }: Props) {
   const [action, setAction] = useState<Action | null>(null);
   const [value, setValue] = useState(0);
   const may = useMay();
   const say = useSay();
   const client = useQueryClient();
   const change = useMutation({
-    mutationFn: (wish: Action) => {
-      const body = { ids: jobs.slice(0, MOST).map((job) => job.id), action: wish, value, reason: "" };
-      return asked(api.POST("/api/v1/jobs:bulk", { body }));
-    },
+    mutationFn: (wish: Action) => changeAll(jobs.map((job) => job.id), wish, value),
     onSuccess: (answer, wish) => {
       const refused = answer.results.filter((result) => !result.ok);
       const first = refused[0];
@@ -44,10 +49,16 @@ export function BulkBar({ jobs, onDone }: { jobs: readonly Schemas["Job"][]; onD
     change.reset();
     setAction(wish);
   };
+  const all = useMutation({ mutationFn: onAll, onError: (error) => say(error.message, "bad") });
   const allowed = jobs.some((job) => may.change(job));
   return (
     <div className="row bulk" role="group" aria-label="Chosen jobs">
       <b>{counted(jobs.length, "job")} chosen</b>
+      {total !== null && total > jobs.length ? (
+        <button disabled={all.isPending} onClick={() => all.mutate()}>
+          Choose all {total.toLocaleString("en")} that match
+        </button>
+      ) : null}
       <button className="danger" disabled={!allowed} onClick={() => ask("stop")}>
         Stop
       </button>
@@ -63,14 +74,11 @@ export function BulkBar({ jobs, onDone }: { jobs: readonly Schemas["Job"][]; onD
       <button className="plain" onClick={onDone}>
         Choose none
       </button>
-      {jobs.length > 1 ? (
+      {jobs.length > 1 && jobs.length <= MOST ? (
         <Link
           to="/compare"
           search={{
-            jobs: jobs
-              .slice(0, COMPARED_MAX)
-              .map((job) => job.id)
-              .join(","),
+            jobs: jobs.map((job) => job.id).join(","),
           }}
           className="button"
         >
@@ -79,7 +87,7 @@ export function BulkBar({ jobs, onDone }: { jobs: readonly Schemas["Job"][]; onD
       ) : null}
       {action ? (
         <Ask
-          title={`${WORDS[action][0]} ${counted(Math.min(MOST, jobs.length), "job")}?`}
+          title={`${WORDS[action][0]} ${counted(jobs.length, "job")}?`}
           action={WORDS[action][0].split(" ")[0] ?? "Do"}
           danger={action === "stop"}
           isBusy={change.isPending}
@@ -94,11 +102,6 @@ export function BulkBar({ jobs, onDone }: { jobs: readonly Schemas["Job"][]; onD
               .join(", ")}
             {jobs.length > 8 ? " …" : ""}
           </p>
-          {jobs.length > MOST ? (
-            <p className="hint">
-              At most {MOST} at once: the first {MOST} of them.
-            </p>
-          ) : null}
           {action === "priority" ? (
             <label className="field">
               <span>Priority, −1 to 1000</span>
@@ -116,4 +119,15 @@ export function BulkBar({ jobs, onDone }: { jobs: readonly Schemas["Job"][]; onD
       ) : null}
     </div>
   );
+}
+
+async function changeAll(ids: string[], action: Action, value: number): Promise<Schemas["Bulk"]> {
+  const whole: Schemas["Bulk"] = { results: [], done: 0 };
+  for (let at = 0; at < ids.length; at += MOST) {
+    const body = { ids: ids.slice(at, at + MOST), action, value, reason: "" };
+    const part = await asked(api.POST("/api/v1/jobs:bulk", { body }));
+    whole.results.push(...part.results);
+    whole.done += part.done;
+  }
+  return whole;
 }

@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "react";
 
 import type { Schemas } from "../../api/client";
 import { vcsQuery } from "../../api/queries";
+import { Mine } from "./Mine";
 import { STATES, type JobsSearch } from "./search";
 
 interface Props {
@@ -41,7 +42,7 @@ export function Filters({ search, counts, onChange }: Props) {
         label="User"
         value={search.user ?? ""}
         placeholder="all"
-        onType={(user) => onChange({ user: user || undefined })}
+        onType={(user) => onChange({ user: user || undefined, mine: undefined })}
       />
       <Typed
         label="Group"
@@ -49,6 +50,7 @@ export function Filters({ search, counts, onChange }: Props) {
         placeholder="all"
         onType={(group) => onChange({ group: group || undefined })}
       />
+      <Mine isOn={search.mine ?? false} onChange={(mine) => onChange({ mine: mine || undefined, user: undefined })} />
       <label className="row check">
         <input
           type="checkbox"
@@ -60,7 +62,7 @@ export function Filters({ search, counts, onChange }: Props) {
       <div className="choice" role="group" aria-label="States">
         {STATES.map((state) => (
           <button key={state} aria-pressed={chosen.includes(state)} onClick={() => toggle(state)}>
-            {state} {counts ? <span className="quiet">{counts[state].toLocaleString("en")}</span> : null}
+            {state} <span className="quiet count">{counts?.[state].toLocaleString("en")}</span>
           </button>
         ))}
       </div>

@@ -1,10 +1,10 @@
 // All jobs: filtered, sorted, searched; quick with tens of thousands.
 import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { useCallback, useMemo, useState } from "react";
+import { useCallback, useEffect, useMemo, useState } from "react";
 
 import type { Schemas } from "../../api/client";
-import { countsQuery, jobsQuery } from "../../api/queries";
+import { countsQuery, jobsQuery, readAll } from "../../api/queries";
 import { Empty, Problem } from "../../ui/parts";
 import { useTitle } from "../../ui/title";
 import { counted } from "../../units";
@@ -12,49 +12,66 @@ import { BulkBar } from "./BulkBar";
 import { Filters } from "./Filters";
 import { JobsTable } from "./JobsTable";
 import { nextSort, toKey, type JobsSearch } from "./search";
+import { Views } from "./Views";
+import { useOwnName } from "./views";
 
 const route = getRouteApi("/frame/jobs");
 type Job = Schemas["Job"];
-const PROGRESS_MS = 15_000;
 
 export default function JobsPage() {
   useTitle("Jobs");
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const client = useQueryClient();
-  const key = useMemo(() => toKey(search), [search]);
-  const { data, error, fetchNextPage, hasNextPage, isFetching } = useInfiniteQuery({
-    ...jobsQuery(key),
-    // What jobs say of their own progress is no event; long lists are left alone.
-    refetchInterval: (query) => (query.state.data?.pages.length === 1 ? PROGRESS_MS : false),
-  });
+  const [ownName] = useOwnName();
+  const key = useMemo(() => toKey(search, ownName), [search, ownName]);
+  const { data, error, fetchNextPage, hasNextPage, isFetching } = useInfiniteQuery(jobsQuery(key));
   const { data: counts = null } = useQuery(countsQuery(key));
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const [matching, setMatching] = useState<readonly Job[] | null>(null);
+  const choose = useCallback((wanted: ReadonlySet<string>, from: readonly Job[] | null = null) => {
+    setChosen(wanted);
+    setMatching(from);
+  }, []);
+  useEffect(() => choose(new Set()), [key, choose]);
   const jobs = useMemo(() => data?.pages.flatMap((page) => page.jobs) ?? [], [data]);
   const change = useCallback(
-    (changes: Partial<JobsSearch>) => void navigate({ search: (known) => ({ ...known, ...changes }), replace: true }),
+    (changes: Partial<JobsSearch>) => void navigate({ to: "/jobs", search: (known) => ({ ...known, ...changes }), replace: true }),
     [navigate],
   );
   const more = useCallback(() => {
     if (hasNextPage && !isFetching) void fetchNextPage();
   }, [hasNextPage, isFetching, fetchNextPage]);
-  const picked = useMemo(() => jobs.filter((job) => chosen.has(job.id)), [jobs, chosen]);
+  const picked = useMemo(() => (matching ?? jobs).filter((job) => chosen.has(job.id)), [matching, jobs, chosen]);
+  const count = total(counts, key.states, key.all);
+  const chooseAll = async () => {
+    const all = await readAll(key);
+    choose(new Set(all.map((job) => job.id)), all);
+  };
   return (
     <>
       <div className="title">
         <h1>Jobs</h1>
-        <Link to="/submit" className="button main">
-          Submit a job
-        </Link>
+        <div className="row">
+          <Views search={search} onChoose={(chosen) => void navigate({ to: "/jobs", search: chosen })} />
+          <Link to="/submit" className="button main">
+            Submit a job
+          </Link>
+        </div>
       </div>
       <Filters search={search} counts={counts} onChange={change} />
       {error ? <Problem error={error} /> : null}
       {picked.length ? (
-        <BulkBar jobs={picked} onDone={() => setChosen(new Set())} />
+        <BulkBar
+          jobs={picked}
+          total={isEvery(jobs, chosen) && matching === null ? count : null}
+          onAll={chooseAll}
+          onDone={() => choose(new Set())}
+        />
       ) : (
         <Shown
           jobs={jobs}
-          total={total(counts, key.states, key.all)}
+          total={count}
           isFetching={isFetching}
           onReload={() => void client.invalidateQueries({ queryKey: ["jobs", key] })}
         />
@@ -64,7 +81,7 @@ export default function JobsPage() {
           jobs={jobs}
           sort={key.sort}
           chosen={chosen}
-          onChoose={setChosen}
+          onChoose={choose}
           onSort={(column) => change({ sort: nextSort(key.sort, column) })}
           onEnd={more}
         />
@@ -73,6 +90,10 @@ export default function JobsPage() {
       )}
     </>
   );
+}
+
+function isEvery(jobs: readonly Job[], chosen: ReadonlySet<string>): boolean {
+  return jobs.every((job) => chosen.has(job.id));
 }
 
 function total(counts: Schemas["StateCounts"] | null, states: readonly string[], all: boolean): number | null {

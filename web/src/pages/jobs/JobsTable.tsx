@@ -4,6 +4,7 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useRef } from "react";
 
 import type { Schemas } from "../../api/client";
+import { useProgress } from "../../live/useProgress";
 import { columns, features, NUMBERS, UNSORTED } from "./columns";
 
 type Job = Schemas["Job"];
@@ -35,6 +36,7 @@ export function JobsTable({ jobs, sort, chosen, onChoose, onSort, onEnd }: Props
   useEffect(() => {
     if (last >= rows.length - NEAR_END) onEnd();
   }, [last, rows.length, onEnd]);
+  useProgress(shown.flatMap((item) => (jobs[item.index]?.state === "running" ? [jobs[item.index]?.id ?? ""] : [])));
   const toggle = (id: string) => {
     const next = new Set(chosen);
     if (!next.delete(id)) next.add(id);

@@ -17,8 +17,8 @@ const column = createColumnHelper<typeof features, Job>();
 export const columns = column.columns([
   column.accessor("id", { header: "Job", cell: ({ row }) => <JobName job={row.original} /> }),
   column.accessor("state", { header: "State", cell: ({ row }) => <StateMark state={row.original.state} /> }),
-  column.accessor("vc", { header: "VC", cell: ({ row }) => row.original.vc }),
-  column.accessor("user", { header: "User", cell: ({ row }) => row.original.user || "–" }),
+  column.accessor("vc", { header: "VC", cell: ({ row }) => <Cut text={row.original.vc} /> }),
+  column.accessor("user", { header: "User", cell: ({ row }) => <Cut text={row.original.user || "–"} /> }),
   column.accessor("gpus", { header: "GPUs", cell: ({ row }) => amount(row.original.gpus) }),
   column.accessor("priority", { header: "Priority", cell: ({ row }) => row.original.priority }),
   column.display({ id: "waited", header: "Waited", cell: ({ row }) => <Since job={row.original} of={waitedOf} /> }),
@@ -32,21 +32,26 @@ export const UNSORTED: ReadonlySet<string> = new Set(["progress", "reason"]);
 
 function JobName({ job }: { job: Job }) {
   return (
-    <Link to="/jobs/$id" params={{ id: job.id }}>
+    <Link to="/jobs/$id" params={{ id: job.id }} title={`${job.id} ${job.name}`}>
       <span className="quiet">{job.id}</span> {job.name}
     </Link>
   );
+}
+
+/** May be too long for its column; its title has all of it. */
+function Cut({ text }: { text: string }) {
+  return <span title={text}>{text}</span>;
 }
 
 function Reason({ job }: { job: Job }) {
   return <span title={job.reason}>{job.reason}</span>;
 }
 
-function Since({ job, of }: { job: Job; of: (job: Job, now_s: number) => number | null }) {
+function Since({ job, of }: { job: Job; of: (job: Job, now_s: number) => number }) {
   return hasEnded(job.state) ? <>{duration(of(job, 0))}</> : <Counting job={job} of={of} />;
 }
 
-function Counting({ job, of }: { job: Job; of: (job: Job, now_s: number) => number | null }) {
+function Counting({ job, of }: { job: Job; of: (job: Job, now_s: number) => number }) {
   return <>{duration(of(job, useNow()))}</>;
 }
 

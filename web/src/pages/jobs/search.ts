@@ -11,6 +11,7 @@ export interface JobsSearch {
   vc?: string;
   user?: string;
   group?: string;
+  mine?: boolean;
   all?: boolean;
   sort?: string;
 }
@@ -23,17 +24,18 @@ export function readJobsSearch(search: Record<string, unknown>): JobsSearch {
   }
   const states = typeof search.state === "string" ? search.state.split(",").filter(isState) : [];
   if (states.length) found.state = states.join(",");
-  if (search.all === true || search.all === "true") found.all = true;
+  for (const key of ["mine", "all"] as const) if (String(search[key]) === "true") found[key] = true;
   if (typeof search.sort === "string" && isSort(search.sort)) found.sort = search.sort;
   return found;
 }
 
-export function toKey(search: JobsSearch): JobsKey {
+/** `ownName`: whose jobs are "mine". */
+export function toKey(search: JobsSearch, ownName = ""): JobsKey {
   return {
     states: search.state ? search.state.split(",") : [],
     q: search.q ?? "",
     vc: search.vc ?? "",
-    user: search.user ?? "",
+    user: search.mine && ownName ? ownName : (search.user ?? ""),
     group: search.group ?? "",
     all: search.all ?? false,
     sort: search.sort ?? "-id",

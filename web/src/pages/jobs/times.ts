@@ -4,14 +4,21 @@ import { amount, measured } from "../../units";
 
 type Job = Schemas["Job"];
 
-/** Until it first started, ended, or now. */
-export function waitedOf(job: Job, now_s: number): number | null {
-  return job.submit_s === null ? null : (job.start_s ?? job.finish_s ?? now_s) - job.submit_s;
+/** The server has added up all attempts at `at_s`; one that runs, or the waiting for the next, goes on since. */
+function since(job: Job, now_s: number): number {
+  return job.finish_s === null ? Math.max(0, now_s - job.at_s) : 0;
 }
 
-/** Since it first started, until it ended or now. */
-export function ranOf(job: Job, now_s: number): number | null {
-  return job.start_s === null ? null : (job.finish_s ?? now_s) - job.start_s;
+export function waitedOf(job: Job, now_s: number): number {
+  return job.waited_s + (job.held_gpus === null ? since(job, now_s) : 0);
+}
+
+export function ranOf(job: Job, now_s: number): number {
+  return job.ran_s + (job.held_gpus === null ? 0 : since(job, now_s));
+}
+
+export function gpuHoursOf(job: Job, now_s: number): number {
+  return (job.service_gpu_s + (job.held_gpus ?? 0) * since(job, now_s)) / 3600;
 }
 
 export interface Progress {

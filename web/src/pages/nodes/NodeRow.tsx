@@ -31,40 +31,64 @@ export function NodeRow({ node, onChange }: { node: Node; onChange: ((node: Node
   );
 }
 
-/** GPU by GPU: who is on it, and what its driver says. */
+/** GPU by GPU: who is on it, and what its driver says; without a driver, equal neighbours are one. */
 function GpuRow({ node }: { node: Node }) {
   return (
     <ul className="gpus">
-      {node.jobs.map((_, gpu) => (
-        <GpuCell key={gpu} node={node} gpu={gpu} />
+      {groupsOf(node).map(({ first, count }) => (
+        <GpuCell key={first} node={node} first={first} count={count} />
       ))}
     </ul>
   );
 }
 
-function GpuCell({ node, gpu }: { node: Node; gpu: number }) {
-  const tenants = node.tenants.filter((tenant) => tenant.gpu === gpu);
-  const health = node.health.find((one) => one.index === gpu);
+function groupsOf(node: Node): { first: number; count: number }[] {
+  const groups: { first: number; count: number }[] = [];
+  const whose = (gpu: number) =>
+    JSON.stringify(node.tenants.flatMap((one) => (one.gpu === gpu ? [one.job, one.milli] : [])));
+  for (let gpu = 0; gpu < node.gpus; gpu++) {
+    const last = groups.at(-1);
+    if (last && !node.health.length && whose(last.first) === whose(gpu)) last.count += 1;
+    else groups.push({ first: gpu, count: 1 });
+  }
+  return groups;
+}
+
+function GpuCell({ node, first, count }: { node: Node; first: number; count: number }) {
+  const tenants = node.tenants.filter((tenant) => tenant.gpu === first);
+  const health = node.health.find((one) => one.index === first);
   const isSick = (health?.errors ?? 0) > 0;
+  const where = count > 1 ? `${first}–${first + count - 1}` : String(first);
   return (
-    <li className={isSick ? "sick" : tenants.length ? "taken" : undefined} title={wordsOf(gpu, health)}>
-      {tenants.length ? (
-        tenants.map((tenant) => (
-          <Link key={tenant.job} to="/jobs/$id" params={{ id: tenant.job.split("/")[0] ?? tenant.job }}>
-            {tenant.job}
-            {tenant.milli < 1000 ? <span className="quiet"> {amount(tenant.milli / 1000)}</span> : null}
-          </Link>
-        ))
-      ) : (
-        <span className="quiet">free</span>
-      )}
+    <li className={isSick ? "sick" : tenants.length ? "taken" : undefined} title={wordsOf(where, health)}>
+      <span className="quiet">{where}</span>
+      {tenants.map((tenant) => (
+        <TenantLink key={tenant.job} tenant={tenant} />
+      ))}
+      {tenants.length ? null : <span className="quiet">free</span>}
       {health?.utilization != null ? <span className="quiet">{Math.round(health.utilization)}%</span> : null}
       {isSick ? <span className="bad">{counted(health?.errors ?? 0, "error")}</span> : null}
     </li>
   );
 }
 
-function wordsOf(gpu: number, health: Schemas["Gpu"] | undefined): string {
+function TenantLink({ tenant }: { tenant: Schemas["Tenant"] }) {
+  const share = tenant.milli < 1000 ? <span className="quiet"> {amount(tenant.milli / 1000)}</span> : null;
+  if (!tenant.name) return <span>a job of another VC{share}</span>;
+  return (
+    <Link
+      className="name"
+      to="/jobs/$id"
+      params={{ id: tenant.job.split("/")[0] ?? tenant.job }}
+      title={`${tenant.job} ${tenant.name}`}
+    >
+      {tenant.job} {tenant.name}
+      {share}
+    </Link>
+  );
+}
+
+function wordsOf(gpu: string, health: Schemas["Gpu"] | undefined): string {
   if (!health) return `GPU ${gpu}; no driver says how it is`;
   const parts = [
     `GPU ${gpu}`,

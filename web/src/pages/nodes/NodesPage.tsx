@@ -7,7 +7,7 @@ import { nodesQuery } from "../../api/queries";
 import { useMay } from "../../ui/may";
 import { Empty, Problem } from "../../ui/parts";
 import { useTitle } from "../../ui/title";
-import { counted } from "../../units";
+import { amount, counted } from "../../units";
 import { Drain } from "./Drain";
 import { NodesTable } from "./NodesTable";
 
@@ -20,19 +20,17 @@ export default function NodesPage() {
   const [changing, setChanging] = useState<Node | null>(null);
   const may = useMay();
   const shown = (nodes ?? []).filter((node) => isLike(node, words));
-  const out = (nodes ?? []).filter((node) => node.state !== "up").length;
+  const out = (nodes ?? []).filter((node) => node.state !== "up");
   return (
     <>
       <h1>Nodes</h1>
       <p className="verdict">
         {nodes ? (
           <>
-            <strong>{counted(nodes.length, "node")}</strong> with{" "}
-            {counted(
-              nodes.reduce((sum, node) => sum + node.gpus, 0),
-              "GPU",
-            )}
-            ; {out ? <>{counted(out, "node")} out of use.</> : "all in use."}
+            <strong>
+              {amount(sum(nodes, "used"))} of {counted(sum(nodes, "gpus"), "GPU")}
+            </strong>{" "}
+            used; {out.length ? <OutOfUse nodes={out} /> : "no node out of use."}
           </>
         ) : (
           "…"
@@ -45,7 +43,7 @@ export default function NodesPage() {
           <input
             type="search"
             value={words}
-            placeholder="name, type, state, job"
+            placeholder="node, type, state, job"
             onChange={(event) => setWords(event.target.value)}
           />
         </label>
@@ -60,8 +58,21 @@ export default function NodesPage() {
   );
 }
 
+function sum(nodes: readonly Node[], what: "used" | "gpus"): number {
+  return nodes.reduce((total, node) => total + node[what], 0);
+}
+
+function OutOfUse({ nodes }: { nodes: readonly Node[] }) {
+  const [first] = nodes;
+  if (nodes.length === 1 && first) return <>{`${first.name} is ${first.state}.`}</>;
+  const lost = nodes.filter((node) => node.state === "lost").length;
+  const parts = [lost ? `${lost} lost` : "", nodes.length - lost ? `${nodes.length - lost} drained` : ""];
+  return <>{`${counted(nodes.length, "node")} out of use, ${parts.filter(Boolean).join(" and ")}.`}</>;
+}
+
 function isLike(node: Node, words: string): boolean {
-  const text = [node.name, node.state, node.gpu_type, ...node.within.map((cell) => cell.name), ...node.jobs.flat()]
+  const tenants = node.tenants.flatMap((tenant) => [tenant.job, tenant.name]);
+  const text = [node.name, node.state, node.gpu_type, ...node.within.map((cell) => cell.name), ...tenants]
     .join("\n")
     .toLowerCase();
   return words

@@ -5,7 +5,7 @@ import type { Schemas } from "../../api/client";
 import { historyQuery } from "../../api/queries";
 import { Chart, type Line } from "../../ui/Chart";
 import { Choice } from "../../ui/Choice";
-import { Card, Problem } from "../../ui/parts";
+import { Card, Problem, Room } from "../../ui/parts";
 import { RANGES, type Range } from "./TimelineCard";
 
 export function HistoryCard() {
@@ -14,7 +14,7 @@ export function HistoryCard() {
   return (
     <Card title="Over time" aside={<Choice label="How far back" value={range} choices={RANGES} onChange={setRange} />}>
       {error && !data ? <Problem error={error} /> : null}
-      {data ? <Series data={data} /> : null}
+      {data ? <Series data={data} /> : <Room rows={9} />}
     </Card>
   );
 }

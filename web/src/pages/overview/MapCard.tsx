@@ -3,6 +3,7 @@ import { useMemo, useState } from "react";
 
 import type { Schemas } from "../../api/client";
 import { mapQuery, nodesQuery, vcsQuery } from "../../api/queries";
+import type { JobColour } from "../../draw/colouring";
 import { utilisations, type ColourBy } from "../../draw/mapColours";
 import { SERIES } from "../../draw/palette";
 import { Choice } from "../../ui/Choice";
@@ -17,7 +18,7 @@ const CHOICES = [
 ] as const;
 const NONE: never[] = [];
 
-export function MapCard() {
+export function MapCard({ jobColour }: { jobColour: JobColour }) {
   const [by, setBy] = useState<ColourBy>("vc");
   const { data: map, error } = useQuery(mapQuery);
   const { data: vcs = NONE } = useQuery(vcsQuery);
@@ -31,7 +32,7 @@ export function MapCard() {
       {map?.nodes.length === 0 ? <Empty>This cluster has no nodes.</Empty> : null}
       {map ? (
         <>
-          <ClusterMap map={map} by={by} vcs={names} busy={busy} />
+          <ClusterMap map={map} by={by} vcs={names} busy={busy} jobColour={jobColour} />
           <Keys by={by} vcs={names} map={map} isMeasured={busy.size > 0} />
           <MapList map={map} />
         </>
@@ -77,7 +78,7 @@ function keysOf(by: ColourBy, vcs: string[], isMeasured: boolean): (readonly [st
       ["5", "launching"],
       ["4", "stopping"],
     ];
-  if (by === "job") return [["0", "a colour for each job; point at a GPU to see whose it is"]];
+  if (by === "job") return [["0", "neighbours differ in colour; point at a GPU to see whose it is"]];
   const what = isMeasured ? "busy" : "given to jobs (no driver says how busy)";
   return [
     ["z0", `under 25% ${what}`],

@@ -1,12 +1,15 @@
 // The cluster at a glance.
 import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
 
-import { overviewQuery } from "../../api/queries";
+import { mapQuery, overviewQuery, timelineQuery, vcsQuery } from "../../api/queries";
+import { besideInTime, besideOnMap, colourJobs } from "../../draw/colouring";
 import { Problem, Tile } from "../../ui/parts";
 import { useTitle } from "../../ui/title";
 import { amount, counted, duration, percent } from "../../units";
 import type { Schemas } from "../../api/client";
 import { EventsCard } from "./EventsCard";
+import { FirstRun } from "./FirstRun";
 import { HistoryCard } from "./HistoryCard";
 import { MapCard } from "./MapCard";
 import { TimelineCard } from "./TimelineCard";
@@ -15,17 +18,29 @@ type Overview = Schemas["Overview"];
 
 export default function OverviewPage() {
   const { data, error } = useQuery(overviewQuery);
+  const { data: map, isPending: waitsForMap } = useQuery(mapQuery);
+  const { data: timeline, isPending: waitsForTimeline } = useQuery(timelineQuery(3600));
+  const { isPending: waitsForVcs } = useQuery(vcsQuery);
+  const jobColour = useMemo(
+    () => colourJobs([...(map ? besideOnMap(map) : []), ...besideInTime(timeline?.spans ?? [])]),
+    [map, timeline],
+  );
   useTitle(data ? `${data.name || "Overview"}` : "Overview");
+  const isFresh = data !== undefined && Object.values(data.jobs).every((count) => count === 0);
   return (
     <>
       <h1>{data ? `${data.name || "this cluster"} under ${data.policy}` : "Overview"}</h1>
       {error && !data ? <Problem error={error} /> : null}
       {data ? <Verdict data={data} /> : <p className="verdict">…</p>}
-      {data ? <Tiles data={data} /> : null}
-      <MapCard />
-      <TimelineCard />
-      <HistoryCard />
-      <EventsCard />
+      {data && !waitsForMap && !waitsForTimeline && !waitsForVcs ? (
+        <>
+          {isFresh ? <FirstRun /> : <Tiles data={data} />}
+          <MapCard jobColour={jobColour} />
+          {isFresh ? null : <TimelineCard jobColour={jobColour} />}
+          <HistoryCard />
+          <EventsCard />
+        </>
+      ) : null}
     </>
   );
 }
@@ -71,9 +86,9 @@ function Tiles({ data }: { data: Overview }) {
       />
       <Tile what="Queue" value={amount(data.jobs.pending)} more={`${counted(data.queue_gpus, "GPU")} asked for`} />
       <Tile
-        what="Waited, half of the jobs"
+        what="Waited until the first start"
         value={duration(data.waiting.p50_s)}
-        more={`P90 ${duration(data.waiting.p90_s)}, ${counted(data.waiting.jobs, "start")} in 24 h`}
+        more={`half of the jobs; P90 ${duration(data.waiting.p90_s)}, ${counted(data.waiting.jobs, "job")} in 24 h`}
       />
     </dl>
   );

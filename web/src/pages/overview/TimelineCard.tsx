@@ -5,10 +5,10 @@ import type { Schemas } from "../../api/client";
 import { mapQuery, timelineQuery, vcsQuery } from "../../api/queries";
 import type { Bar } from "../../draw/ganttLayout";
 import { vcColour } from "../../draw/mapColours";
-import { jobColour } from "../../draw/palette";
 import { Choice } from "../../ui/Choice";
 import { Gantt } from "../../ui/Gantt";
-import { Card, Empty, Problem } from "../../ui/parts";
+import type { JobColour } from "../../draw/colouring";
+import { Card, Empty, Problem, Room } from "../../ui/parts";
 
 export const RANGES = [
   ["3600", "1 h"],
@@ -19,16 +19,16 @@ export const RANGES = [
 export type Range = (typeof RANGES)[number][0];
 const NONE: never[] = [];
 
-export function TimelineCard() {
+export function TimelineCard({ jobColour }: { jobColour: JobColour }) {
   const [range, setRange] = useState<Range>("3600");
   const [by, setBy] = useState<"vc" | "job">("job");
-  const { data, error } = useQuery(timelineQuery(Number(range)));
+  const { data, error, isPending } = useQuery(timelineQuery(Number(range)));
   const { data: map } = useQuery(mapQuery);
   const { data: vcs = NONE } = useQuery(vcsQuery);
   const names = useMemo(() => vcs.map((vc) => vc.name), [vcs]);
   const colour = useCallback(
     (bar: Bar) => (by === "vc" ? vcColour(names, bar.span.vc) : jobColour(bar.span.job)),
-    [by, names],
+    [by, names, jobColour],
   );
   const aside = (
     <div className="row">
@@ -50,6 +50,7 @@ export function TimelineCard() {
   return (
     <Card title="Timeline" aside={aside} note={note}>
       {error && !data ? <Problem error={error} /> : null}
+      {isPending ? <Room rows={4} /> : null}
       {data?.spans.length === 0 ? <Empty>No job held a GPU in this time.</Empty> : null}
       {data && map && data.spans.length ? (
         <Gantt label="Timeline of GPUs" spans={data.spans} nodes={map.nodes} from_s={beginOf(data)} colour={colour} />

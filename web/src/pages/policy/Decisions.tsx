@@ -4,16 +4,18 @@ import { Link } from "@tanstack/react-router";
 import type { Schemas } from "../../api/client";
 import { decisionsQuery } from "../../api/queries";
 import { Card, Empty, Problem, Time } from "../../ui/parts";
+import { Words } from "../../ui/Words";
 import { amount } from "../../units";
 
 type Decision = Schemas["Decision"];
 
 export function Decisions() {
-  const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(decisionsQuery);
+  const { data, error, isPending, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(decisionsQuery);
   const all = data?.pages.flatMap((page) => page.decisions) ?? [];
   return (
     <Card title="Last decisions">
       {error ? <Problem error={error} /> : null}
+      {isPending ? <div className="decisions room" /> : null}
       {data && !all.length ? <Empty>Nothing has been decided yet.</Empty> : null}
       {all.length ? (
         <div className="scroll decisions" tabIndex={0} role="region" aria-label="Last decisions">
@@ -52,14 +54,19 @@ function Row({ decision }: { decision: Decision }) {
       </td>
       <td>{decision.kind}</td>
       <td>
-        <Link to="/jobs/$id" params={{ id: decision.job.split("/")[0] ?? decision.job }}>
+        <Link to="/jobs/$id" params={{ id: decision.job.split("/")[0] ?? decision.job }} title={decision.name}>
           {decision.job} {decision.name}
         </Link>
       </td>
       <td>{whereOf(decision)}</td>
       <td className="wrap">
-        {decision.reason}
-        {decision.because.length ? <span className="quiet"> After: {decision.because.join("; ")}</span> : null}
+        <Words text={decision.reason} />
+        {decision.because.length ? (
+          <span className="quiet">
+            {" "}
+            After: <Words text={decision.because.join("; ")} />
+          </span>
+        ) : null}
       </td>
     </tr>
   );

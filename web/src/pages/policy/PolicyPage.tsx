@@ -11,11 +11,12 @@ import { Decisions } from "./Decisions";
 import { Switch } from "./Switch";
 
 type Info = Schemas["PolicyInfo"];
+const NONE: never[] = [];
 
 export default function PolicyPage() {
   useTitle("Policy");
   const { data: now, error } = useQuery(policyQuery);
-  const { data: all = [] } = useQuery(policiesQuery);
+  const { data: all = NONE, isPending } = useQuery(policiesQuery);
   const [wish, setWish] = useState<Info | null>(null);
   const may = useMay();
   const name = now?.policy.split(":")[0] ?? "";
@@ -23,13 +24,19 @@ export default function PolicyPage() {
   return (
     <>
       <h1>Policy</h1>
-      <p className="verdict">
-        <strong>{now?.policy ?? "…"}</strong> decides{info ? <>: {lowered(info.title)}</> : "."}
-      </p>
+      {now && !isPending ? (
+        <p className="verdict">
+          <strong>{now.policy}</strong> decides{info ? <>: {lowered(info.title)}</> : "."}
+        </p>
+      ) : null}
       {error && !now ? <Problem error={error} /> : null}
-      {info ? <Running info={info} said={now?.policy ?? ""} /> : null}
-      <Decisions />
-      <Others all={all} now={name} onChoose={may.administer ? setWish : null} />
+      {now && !isPending ? (
+        <>
+          {info ? <Running info={info} said={now?.policy ?? ""} /> : null}
+          <Decisions />
+          <Others all={all} now={name} onChoose={may.administer ? setWish : null} />
+        </>
+      ) : null}
       {wish ? <Switch info={wish} now={now?.policy ?? ""} onClose={() => setWish(null)} /> : null}
     </>
   );

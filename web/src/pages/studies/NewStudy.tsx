@@ -16,7 +16,7 @@ export function NewStudy() {
   const client = useQueryClient();
   const say = useSay();
   const { data: traces = [] } = useQuery(tracesQuery);
-  const { data: policies = [] } = useQuery(policiesQuery);
+  const { data: policies } = useQuery(policiesQuery);
   const [name, setName] = useState("");
   const [trace, setTrace] = useState("history");
   const [cluster, setCluster] = useState("");
@@ -38,7 +38,7 @@ export function NewStudy() {
   });
   const toggle = (policy: string) =>
     setChosen(chosen.includes(policy) ? chosen.filter((other) => other !== policy) : [...chosen, policy]);
-  if (!may.submit) return null;
+  if (!may.submit || !policies) return null;
   return (
     <Card title="A new study">
       <form
@@ -77,7 +77,7 @@ export function NewStudy() {
             <span>On</span>
             <input
               value={cluster}
-              placeholder="this cluster, or such as 16x8"
+              placeholder="this one, or such as 16x8"
               onChange={(event) => setCluster(event.target.value)}
             />
           </label>

@@ -3,7 +3,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { api, asked, type Schemas } from "../../api/client";
-import { isUnderWay, studiesQuery } from "../../api/queries";
+import { isUnderWay, policiesQuery, studiesQuery, tracesQuery } from "../../api/queries";
 import { Card, Empty, Meter, Problem, StateMark, Time } from "../../ui/parts";
 import { useTitle } from "../../ui/title";
 import { useSay } from "../../ui/toasts";
@@ -15,6 +15,7 @@ type Study = Schemas["Study"];
 export default function StudiesPage() {
   useTitle("Studies");
   const { data: studies, error } = useQuery(studiesQuery);
+  const isReady = [useQuery(policiesQuery), useQuery(tracesQuery)].every((query) => !query.isPending) && studies;
   const running = studies?.filter(isUnderWay).length ?? 0;
   const [report, setReport] = useState<Study | null>(null);
   return (
@@ -34,16 +35,18 @@ export default function StudiesPage() {
           </>
         ) : null}
       </p>
-      <NewStudy />
-      <Card title="All studies">
-        {error && !studies ? <Problem error={error} /> : null}
-        {studies?.length === 0 ? <Empty>There are no studies yet.</Empty> : null}
-        <ul className="studies">
-          {studies?.map((study) => (
-            <OneStudy key={study.id} study={study} onReport={() => setReport(study)} />
-          ))}
-        </ul>
-      </Card>
+      {isReady ? <NewStudy /> : null}
+      {error && !studies ? <Problem error={error} /> : null}
+      {isReady ? (
+        <Card title="All studies">
+          {studies?.length === 0 ? <Empty>There are no studies yet.</Empty> : null}
+          <ul className="studies">
+            {studies?.map((study) => (
+              <OneStudy key={study.id} study={study} onReport={() => setReport(study)} />
+            ))}
+          </ul>
+        </Card>
+      ) : null}
       {report ? <Report study={report} onClose={() => setReport(null)} /> : null}
     </>
   );

@@ -1,12 +1,11 @@
 // Form and YAML side by side: either may be changed, and the server says while one types what it would make of it.
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
-import { useEffect, useState } from "react";
-
 import { examplesQuery, jobFileQuery } from "../../api/queries";
 import { submitText } from "../../api/submit";
 import { useMay } from "../../ui/may";
 import { Card, Problem } from "../../ui/parts";
+import { useStored } from "../../ui/stored";
 import { useTitle } from "../../ui/title";
 import { useSay } from "../../ui/toasts";
 import { counted } from "../../units";
@@ -21,12 +20,10 @@ const START = "name: hello\ngpus: 1\ncommand: |\n  echo hello from $SKEP_JOB_ID\
 export default function SubmitPage() {
   useTitle("Submit");
   const { from } = route.useSearch();
-  const [typed, setText] = useState<string | null>(null);
-  const text = typed ?? START;
+  // Kept in this tab until it is submitted: Back and Forward, other pages and a reload do not lose it.
+  const [typed, setText] = useStored(sessionStorage, `skep-draft ${from ?? ""}`);
   const file = useQuery({ ...jobFileQuery(from ?? ""), enabled: from !== undefined });
-  useEffect(() => {
-    if (file.data) setText(file.data.text);
-  }, [file.data]);
+  const text = typed ?? file.data?.text ?? START;
   const dry = useDryRun(text);
   const may = useMay();
   const navigate = useNavigate();
@@ -34,6 +31,7 @@ export default function SubmitPage() {
   const submit = useMutation({
     mutationFn: () => submitText(text),
     onSuccess: (made) => {
+      setText(null);
       say(made.jobs.length > 1 ? `${counted(made.jobs.length, "job")} submitted` : `Submitted as job ${made.id}`);
       if (made.jobs.length > 1) void navigate({ to: "/jobs", search: made.group ? { group: made.group } : {} });
       else void navigate({ to: "/jobs/$id", params: { id: made.id } });
@@ -43,7 +41,10 @@ export default function SubmitPage() {
     <>
       <div className="title">
         <h1>{from ? `Submit, from job ${from}` : "Submit"}</h1>
-        <Examples onChoose={(chosen) => setText(chosen ?? null)} />
+        <div className="row">
+          {typed === null ? null : <button onClick={() => setText(null)}>Start over</button>}
+          <Examples onChoose={(chosen) => setText(chosen ?? null)} />
+        </div>
       </div>
       {file.error ? <Problem error={file.error} /> : null}
       {file.data?.hidden.length ? (

@@ -3,21 +3,22 @@ import { useState } from "react";
 
 import { since, usageQuery } from "../../api/queries";
 import { Choice } from "../../ui/Choice";
-import { Card, Empty, Meter, Problem } from "../../ui/parts";
-import { amount } from "../../units";
+import { Card, Empty, Meter, Problem, Room } from "../../ui/parts";
+import { amount, gpuHours } from "../../units";
 
 const SPANS = [
   ["86400", "24 h"],
   ["604800", "7 d"],
   ["2592000", "30 d"],
 ] as const;
+const NONE: never[] = [];
 type Span = (typeof SPANS)[number][0];
 
 /** GPU-hours by user, and the same as a file. */
 export function UsageCard({ vcs }: { vcs: string[] }) {
   const [vc, setVc] = useState("");
   const [span, setSpan] = useState<Span>("604800");
-  const { data = [], error } = useQuery(usageQuery(vc, Number(span)));
+  const { data = NONE, error, isPending } = useQuery(usageQuery(vc, Number(span)));
   const most = Math.max(0, ...data.map((row) => row.gpu_hours));
   const file = `/api/v1/usage?${new URLSearchParams({ by: "user", format: "csv", vc, since: String(since(Number(span))) })}`;
   const aside = (
@@ -55,7 +56,7 @@ export function UsageCard({ vcs }: { vcs: string[] }) {
               <tr key={row.user}>
                 <th scope="row">{row.user || "–"}</th>
                 <td className="number">{amount(row.jobs)}</td>
-                <td className="number">{amount(row.gpu_hours)}</td>
+                <td className="number">{gpuHours(row.gpu_hours)}</td>
                 <td>
                   <Meter share={most ? row.gpu_hours / most : 0} label={`${amount(row.gpu_hours)} GPU-hours`} />
                 </td>
@@ -63,6 +64,8 @@ export function UsageCard({ vcs }: { vcs: string[] }) {
             ))}
           </tbody>
         </table>
+      ) : isPending ? (
+        <Room rows={4} />
       ) : (
         <Empty>No GPU was used in this time.</Empty>
       )}

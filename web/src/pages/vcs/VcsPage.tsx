@@ -8,7 +8,7 @@ import { historyQuery, vcsQuery } from "../../api/queries";
 import { seriesColour } from "../../draw/palette";
 import { Chart, type Line } from "../../ui/Chart";
 import { Choice } from "../../ui/Choice";
-import { Card, Empty, Problem } from "../../ui/parts";
+import { Card, Empty, Problem, Room } from "../../ui/parts";
 import { useTitle } from "../../ui/title";
 import { amount, counted } from "../../units";
 import { RANGES, type Range } from "../overview/TimelineCard";
@@ -132,6 +132,7 @@ function OverTime() {
   return (
     <Card title="Over time" aside={<Choice label="How far back" value={range} choices={RANGES} onChange={setRange} />}>
       {error && !data ? <Problem error={error} /> : null}
+      {data ? null : <Room rows={9} />}
       {data ? (
         <div className="charts">
           <div>
