@@ -73,13 +73,20 @@ class PlanBooks(Protocol):
 
 
 class Bundle(msgspec.Struct, eq=False):
-    """The context in which decisions of a plan need each other; `outer` is the bundle around it, or 0."""
+    """The context in which decisions of a plan need each other. `number`: that of a replay; 0: the next one."""
 
     _plan: Plan
-    _outer: int
+    _number: int
+    _outer: int = 0
+    """The bundle around it, or 0: a nested bundle is part of the outer one."""
 
     def __enter__(self) -> None:
-        """It is open since `Plan.bundle` made it."""
+        plan = self._plan
+        self._outer = plan._bundle
+        if not self._outer:
+            following = plan._bundles + 1
+            plan._bundle = number = self._number or following
+            plan._bundles = number if number > following else following
 
     def __exit__(self, *error: object) -> None:
         self._plan._bundle = self._outer
@@ -265,14 +272,9 @@ class Plan(msgspec.Struct, eq=False):
             self._books.take(after, owner)
 
     def bundle(self, number: int = 0) -> Bundle:
-        """Decisions made inside depend on each other. A nested bundle is part of the outer one. A replay passes the
-        number that the bundle had."""
-        outer = self._bundle
-        if not outer:
-            following = self._bundles + 1
-            self._bundle = number or following
-            self._bundles = number if number > following else following
-        return Bundle(self, outer)
+        """`with plan.bundle():` decisions made inside depend on each other. A replay passes the number that the bundle
+        had."""
+        return Bundle(self, number)
 
     def reject(self, job: JobView, why: str) -> None:
         """The job can never run on this cluster."""

@@ -150,17 +150,9 @@ class StaleEpoch(SkepError):
         self.epoch, self.newer = epoch, newer
 
 
-class Engine(Protocol):
-    """Runs jobs and reports what happens. Methods may be called from any thread and do not wait for jobs.
-
-    The constructor takes a function that receives lists of reports, in the order in which things happened as far as the
-    engine knows. The receiver must handle late, duplicate and lost reports.
-    """
-
-    name: str
-    capabilities: frozenset[Capability]
-
-    # Commands. Each carries the epoch of its server; an epoch older than the latest one raises `StaleEpoch`.
+class EngineCommands(Protocol):
+    """What the writer tells an engine. Each command carries the epoch of its server; an epoch older than the latest one
+    raises `StaleEpoch`."""
 
     def last_epoch(self) -> int:
         """The latest epoch it has seen. A server that starts chooses a later one and stores it before it acts."""
@@ -187,9 +179,6 @@ class Engine(Protocol):
     def look(self) -> None:
         """Check everything that runs, report what has ended, and then report `Looked`."""
 
-    def problems(self) -> list[str]:
-        """What admins should know of it at this moment."""
-
     def make_room(self) -> bool:
         """The store cannot write because the disk is full: end the job that fills it. True if that may have helped. It
         may take some seconds."""
@@ -200,7 +189,15 @@ class Engine(Protocol):
     def close(self) -> None:
         """Stop the engine. The jobs run on; the next engine adopts them."""
 
-    # Queries, which do not block.
+
+class EngineReads(Protocol):
+    """What can be asked of an engine at any time. No question blocks."""
+
+    name: str
+    capabilities: frozenset[Capability]
+
+    def problems(self) -> list[str]:
+        """What admins should know of it at this moment."""
 
     def last_job(self) -> int:
         """The largest job number of which anything is stored."""
@@ -231,3 +228,11 @@ class Engine(Protocol):
 
     def gpu_health(self) -> dict[str, list[dict[str, Setting]]]:
         """By node, what the driver reports about its GPUs."""
+
+
+class Engine(EngineCommands, EngineReads, Protocol):
+    """Runs jobs and reports what happens. Methods may be called from any thread and do not wait for jobs.
+
+    The constructor takes a function that receives lists of reports, in the order in which things happened as far as the
+    engine knows. The receiver must handle late, duplicate and lost reports.
+    """

@@ -53,7 +53,7 @@ def build_own(spec: str, setting: Setting) -> Planner:
             hint="derive it from skep.policies.Order and give it key(job, now_s)",
         )
     check_order(made, f"{file}.py", name)
-    preempt = Preempt() if getattr(made, "preemptive", False) else ByPriority()
+    preempt = Preempt() if made.preemptive else ByPriority()
     planner = make_pipeline(name, own.for_pipeline, setting, order=made, preempt=preempt)
     planner.round_s = round_of(spec, setting, 0.0)
     planner.declared = declared
@@ -83,7 +83,7 @@ def check_order(order: Order, file: str, name: str) -> None:
         return at_s
 
     checked: dict[str, Callable[[JobView, float], Key]] = {"key": checked_key}
-    if type(order).changes_at is not Order.changes_at:
+    if order.jumps:
         checked["changes_at"] = checked_change
     for name, method in checked.items():
         setattr(order, name, method)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import ClassVar
 
 from skep.core.declared import Declares
 from skep.core.job import JobState
@@ -48,6 +49,8 @@ class Pipeline(Declares):
     """The planner made of these parts."""
 
     round_s = 0.0
+    looks_at_ends: ClassVar[bool] = False
+    """True for a pipeline that decides about more than its parts: it is called for every end."""
 
     def __init__(
         self,
@@ -72,10 +75,8 @@ class Pipeline(Declares):
         self.walk = walk
         self.borrows = borrows
         """In a virtual cluster: whether a job that does not fit may run on borrowed cells."""
-        self.ignores_ends = not adjust and order.ignores_ends() and type(self).plan is Pipeline.plan
+        self.ignores_ends = not adjust and order.ignores_ends() and not self.looks_at_ends
         """True if the end of a job requires no decision while no job waits."""
-        self.counts_ends = type(order).ended is not Order.ended
-        self.learns = type(order).has_learned is not Order.has_learned
 
     # Derived from the state ------------------------------------------------------------------------------------
 
@@ -158,7 +159,7 @@ class Pipeline(Declares):
                     roster.timers.set(job, order.changes_at(job, job.held_since_s))
         for job in trigger.ended:
             roster.let_go(plan, job, now_s)
-            if self.counts_ends:
+            if self.order.hears_ends:
                 order.ended(job, plan, now_s)
         for job in trigger.returned:
             roster.let_go(plan, job, now_s)
@@ -168,7 +169,7 @@ class Pipeline(Declares):
         if trigger.nodes_changed:
             for line in self.pending.active.values():
                 line.hope = 0
-        if self.learns and order.has_learned():
+        if self.order.learns and order.has_learned():
             for _, entry in list(self.pending.entries.values()):
                 if order.key(entry[3], now_s) != entry[1]:
                     self._rekey(view, plan, entry[3])

@@ -19,13 +19,12 @@ PENDING = JobState.PENDING
 class Possible:
     """Tries requests on an empty cluster, each kind of request once."""
 
-    __slots__ = ("_blank", "_could_run", "_has_keys", "_place", "_trial", "sure")
+    __slots__ = ("_blank", "_could_run", "_place", "_trial", "sure")
 
     def __init__(self, view: View, place: Place) -> None:
         self._blank = view.blank()
         self._trial = self._blank.new_plan()
         self._place = place
-        self._has_keys = type(place).key is not Place.key
         self._could_run: dict[Hashable, bool] = {}
         self.sure: set[Hashable] = set()
         """The kinds of which it is known that every job could run."""
@@ -33,13 +32,13 @@ class Possible:
     def why_never(self, view: View, job: JobView, kind: Hashable, shapes: Sequence[Shape]) -> str:
         """Why the job fits in none of these shapes even on the empty cluster; empty if it fits. Jobs of one kind have
         the same shapes."""
-        request = (kind, self._place.key(job, math.inf)) if self._has_keys else kind
+        request = (kind, self._place.key(job, math.inf)) if self._place.has_keys else kind
         could = self._could_run.get(request)
         if could is None:
             cluster, trial, find = self._blank.cluster, self._trial, self._place.find
             could = any(find(cluster, trial, job, shape, math.inf) is not None for shape in shapes)
             self._could_run[request] = could
-            if could and not self._has_keys:
+            if could and not self._place.has_keys:
                 self.sure.add(kind)
         return "" if could else why_never_fits(view.cluster, job, shapes[0])
 

@@ -14,13 +14,11 @@ from skep.policies.pending import Pending
 
 
 class Reasons:
-    __slots__ = ("_booked", "_order", "_pending", "_refuses", "moved")
+    __slots__ = ("_booked", "_order", "_pending", "moved")
 
     def __init__(self, order: Order, pending: Pending) -> None:
         self._order = order
         self._pending = pending
-        self._refuses = type(order).refuses is not Order.refuses
-        """True if the order has causes of its own."""
         self._booked: tuple[tuple[int, ...], float] = ((), math.nan)
         """The free GPUs of the pools, and the quota, when all lines were last examined. Nothing equals NaN."""
         self.moved: list[JobView] = []
@@ -70,7 +68,7 @@ class Reasons:
         pools, quota_left = cluster.pools, cluster.quota_left
         free = (pools[0].free,) if len(pools) == 1 else tuple([pool.free for pool in pools])
         (before, quota_before), self._booked = self._booked, (free, quota_left)
-        if self._refuses or quota_left != quota_before:
+        if self._order.may_refuse or quota_left != quota_before:
             return pending.active
         if pending.odd:
             fresh.update(pending.odd)

@@ -42,25 +42,15 @@ class Roster:
         self.keys = KeptKeys(memory)
         self.remembers = order.remembers
         self.keeps_entries = order.start_keeps_key and not order.remembers
-        self.counts_entries, self.counts_exits = (
-            type(order).entered is not Order.entered,
-            type(order).left is not Order.left,
-        )
-        """Whether the order keeps account of jobs that get or release cells."""
         self.has_fixed = False
         """True if there may be running jobs that must not be preempted."""
-        is_one_group, has_no_keys = type(order).group is Order.group, type(place).key is Place.key
         self.has_models = place.standstills.are_known
         """Whether it may depend on the model beside whom a job can run."""
-        self.is_by_shape = is_one_group and has_no_keys and not is_strict and not self.has_models
+        self.is_by_shape = not (order.has_groups or place.has_keys or is_strict or self.has_models)
         """True if jobs of the same shapes are in the same line."""
-        has_jumps, has_patience = (
-            type(order).changes_at is not Order.changes_at,
-            type(place).changes_at is not Place.changes_at,
-        )
-        self.has_moments = has_jumps or has_patience
+        self.has_moments = order.jumps or place.jumps
         """Whether jobs have moments at which they change by themselves, so that `timers` is used at all."""
-        self.pending_change = has_patience or (has_jumps and order.pending_change)
+        self.pending_change = place.jumps or (order.jumps and order.pending_change)
         """Whether pending jobs have such moments."""
 
     # Pending jobs ----------------------------------------------------------------------------------------------
@@ -115,7 +105,7 @@ class Roster:
     def take_over(self, plan: Plan, job: JobView, now_s: float, pending: Entry | None = None) -> None:
         """A job that got cells, from us or another planner, counts as one of ours from now on. `pending`: its entry
         until now."""
-        if self.counts_entries:
+        if self.order.hears_starts:
             self.order.entered(job, plan, now_s)
         self.keep_running(job, plan, now_s, pending if self.keeps_entries else None)
 
@@ -146,7 +136,7 @@ class Roster:
             self.running.remove(job)
             if self.has_moments:
                 self.timers.drop(job)
-            if self.counts_exits:
+            if self.order.hears_stops:
                 self.order.left(job, plan, now_s)
 
     # Either ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from skep.policies.adjust.base import Preemption
 from skep.policies.adjust.preempt import ByPriority, Preempt
 from skep.policies.allocate.base import Allocator, AsRequested
 from skep.policies.lines import NOT_TRIED, Entry, Line
-from skep.policies.order.base import RISES, Order
+from skep.policies.order.base import RISES
 from skep.policies.place import Place
 from skep.policies.room import lacking, make_room
 from skep.policies.roster import Roster
@@ -42,8 +42,6 @@ class Walker:
         self.allocate = allocate
         self.place = place
         self.preempt = preempt
-        self.has_groups = type(order).group_key is not Order.group_key
-        """Whether groups of jobs take turns; else all have the key 0."""
         self.is_rising = order.moves == RISES
         is_by_order = type(preempt) in (ByPriority, Preempt)
         self.is_as_requested = isinstance(allocate, AsRequested)
@@ -103,7 +101,7 @@ class Walker:
         held_up = []
         while heads:
             group, entry, line = heads[0]
-            if self.has_groups and group != self.order.group_key(line.group):
+            if self.order.ranks_groups and group != self.order.group_key(line.group):
                 heapq.heapreplace(heads, self._head(line))
                 continue
             if is_strict and leaving.holds_up(line.group, entry):
@@ -124,7 +122,7 @@ class Walker:
             pending.touched[line.scope] = line
 
     def _head(self, line: Line) -> LineHead:
-        return (self.order.group_key(line.group) if self.has_groups else 0.0, line.entries[0], line)
+        return (self.order.group_key(line.group) if self.order.ranks_groups else 0.0, line.entries[0], line)
 
     def heads(self, view: View) -> list[LineHead]:
         """A heap of the lines to try: all after something was freed, otherwise those with a new head.

@@ -57,6 +57,8 @@ log = logging.getLogger("skep")
 class Live(Reads):
     """The operations of a running Skep. Writes return a future that is completed when they are durable."""
 
+    engine: Engine
+
     def __init__(
         self,
         store: Store,

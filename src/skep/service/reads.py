@@ -14,7 +14,7 @@ from skep.core.errors import Conflict, InputError, NotFound
 from skep.core.job import JobState
 from skep.core.model import GroupRef
 from skep.core.needs import Need, Offer, count_offers, lacks, offered_needs
-from skep.core.ports import Capability, Engine, LogReader, Metrics, TaskEnvironment
+from skep.core.ports import Capability, EngineReads, LogReader, Metrics, TaskEnvironment
 from skep.core.refusal import Cause, Refusal
 from skep.files.text import Texts
 from skep.jobs.core import to_core
@@ -44,7 +44,7 @@ class Reads:
     sight: Sight = EVERYTHING
     store: Store
     writer: Writer
-    engine: Engine
+    engine: EngineReads
     lock: Lendable
     clock: Clock
 

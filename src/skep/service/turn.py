@@ -14,7 +14,7 @@ from skep.core.group import GroupSpec
 from skep.service.store import Notice, Store, StoredJob, Writes
 
 if TYPE_CHECKING:
-    from skep.core.ports import Engine
+    from skep.core.ports import EngineCommands
     from skep.service.writer import Writer
 
 
@@ -41,7 +41,7 @@ class Turn:
         """Changes of policy or cluster: each is a step by itself."""
         self.touched: set[str] = set()
         """Jobs, by their owners' ids, with commands that the state has not applied yet."""
-        self.then: list[Callable[[Engine, int], None]] = []
+        self.then: list[Callable[[EngineCommands, int], None]] = []
         """Calls of the engine besides actions, made once this turn is durable, with the server's epoch."""
         self.writes = Writes()
         self.answers: list[tuple[Future[Any], object]] = []  # each with its result

@@ -37,7 +37,7 @@ from skep.core.events import (
 )
 from skep.core.needs import Need
 from skep.core.nodes import Membership, differences, settled
-from skep.core.ports import Engine, StaleEpoch
+from skep.core.ports import EngineCommands, StaleEpoch
 from skep.core.record import Entry, PlanRecord, encode
 from skep.core.reports import Fenced, Looked, Report
 from skep.core.snapshot import dump, fork
@@ -84,7 +84,7 @@ class Writer:
         self.store = store
         self.book = Book()
         self.limits = Limiter(limits)
-        self.engine: Engine | None = None
+        self.engine: EngineCommands | None = None
         self.epoch = 0
         """The epoch of this server: the engine ignores servers with an earlier one than the latest."""
         self._is_looking = False
@@ -135,7 +135,7 @@ class Writer:
         if events := self.limits.releases():
             self.step(turn, events, None)
 
-    def start(self, engine: Engine) -> None:
+    def start(self, engine: EngineCommands) -> None:
         """Start with the engine: repeat what the state wants; the engine recognises by launch numbers what it has
         already done."""
         self.engine = engine

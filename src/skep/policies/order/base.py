@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from skep.core.plan import Plan
 from skep.core.refusal import Cause
@@ -55,8 +55,53 @@ class Drift(NamedTuple):
         return self.until_s + ahead / self.then_rises if self.then_rises else math.inf
 
 
+TRAITS = {
+    "entered": "hears_starts",
+    "left": "hears_stops",
+    "ended": "hears_ends",
+    "settle": "settles",
+    "changes_at": "jumps",
+    "has_learned": "learns",
+    "group": "has_groups",
+    "group_key": "ranks_groups",
+    "refuses": "may_refuse",
+}
+"""The methods that an order may have or do without, and the trait that says so."""
+
+
 class Order:
-    """The smallest key goes first. Priorities precede keys; ties go by submission time, then row of the trace."""
+    """The smallest key goes first. Priorities precede keys; ties go by submission time, then row of the trace.
+
+    What an order is, is said by its traits. Those below follow from the methods that its class has (`TRAITS`); nobody
+    else asks which methods these are.
+    """
+
+    hears_starts: ClassVar[bool] = False
+    """It keeps account of jobs that get cells,"""
+    hears_stops: ClassVar[bool] = False
+    """of jobs that release them,"""
+    hears_ends: ClassVar[bool] = False
+    """of jobs that are over."""
+    settles: ClassVar[bool] = False
+    """It may change keys after a walk."""
+    jumps: ClassVar[bool] = False
+    """Keys jump by themselves at known times."""
+    learns: ClassVar[bool] = False
+    """All keys of pending jobs may have to be computed anew."""
+    has_groups: ClassVar[bool] = False
+    """Jobs belong to groups with an allowance;"""
+    ranks_groups: ClassVar[bool] = False
+    """groups take turns."""
+    may_refuse: ClassVar[bool] = False
+    """It has causes of its own for which a job does not run."""
+
+    preemptive: ClassVar[bool] = False
+    """For an order in a user's file: a pending job may preempt jobs that are ordered after it."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for method, trait in TRAITS.items():
+            setattr(cls, trait, getattr(cls, method) is not getattr(Order, method))
 
     moves = STANDS
     """How the key of a running job changes between jumps."""
@@ -166,9 +211,4 @@ class Order:
     @classmethod
     def ignores_ends(cls) -> bool:
         """True if the order does nothing when a job leaves: it keeps no account, and its keys never jump."""
-        return (
-            cls.left is Order.left
-            and cls.ended is Order.ended
-            and cls.settle is Order.settle
-            and cls.changes_at is Order.changes_at
-        )
+        return not (cls.hears_stops or cls.hears_ends or cls.settles or cls.jumps)

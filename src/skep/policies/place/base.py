@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from skep.core.cluster import WHOLE, Allocation, Slice, bits, lowest_bits
 from skep.core.model import Role, Shape
@@ -35,6 +35,15 @@ class Place:
     name = ""
     needs_free = True
     """True if a job gets only free GPUs."""
+
+    has_keys: ClassVar[bool] = False
+    """Jobs of one shape may differ in where they fit (`key`);"""
+    jumps: ClassVar[bool] = False
+    """such a key changes by itself (`changes_at`)."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.has_keys, cls.jumps = cls.key is not Place.key, cls.changes_at is not Place.changes_at
 
     needs: frozenset[Need] = frozenset()
     """What it reads of `view.knowledge`."""
