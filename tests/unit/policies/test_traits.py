@@ -33,7 +33,7 @@ class Patient(Fifo):
         (Fifo, set()),
         (Patient, {"jumps"}),
         (Queues, {"settles", "jumps"}),
-        (ByUse, {"has_groups", "ranks_groups"}),
+        (ByUse, {"hears_starts", "hears_stops"}),
     ],
 )
 def test_the_traits_of_an_order_follow_from_its_methods(order: type[Order], traits: set[str]) -> None:
