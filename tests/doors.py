@@ -28,6 +28,7 @@ INDEXES = ("dirty", "held_jobs", "jobs", "leaving", "moving", "open_jobs")
 MAKERS = {
     ("skep.core.snapshot", ""),
     ("skep.core.state", "blank"),
+    ("skep.core.state", "candidate"),
     ("skep.core.state", "show"),
     *((f"skep.core.{each}", "__init__") for each in ("job", "state", "orders")),
 }
@@ -79,10 +80,10 @@ class Guard:
 
 
 def writer(frame: FrameType | None) -> tuple[str, str]:
-    """The module and the function that write. A method of a job, and `State.wake`, act for their callers."""
+    """The module and the function that write. A method of a job, `State.wake` and `State.suit` act for others."""
     while frame is not None:
         module, function = frame.f_globals.get("__name__", ""), frame.f_code.co_name
-        if function == "__init__" or (module != "skep.core.job" and function != "wake"):
+        if function == "__init__" or (module != "skep.core.job" and function not in ("wake", "suit")):
             return module, function
         frame = frame.f_back
     raise AssertionError("nobody writes")

@@ -24,7 +24,7 @@ from skep.core.group import Groups
 from skep.core.job import Job
 from skep.core.knowledge import UNKNOWN, Knowledge, KnowledgeView, ProfileFigures, ShownKnowledge
 from skep.core.memory import WHOLE_PLANNER, Memory
-from skep.core.model import READABLE, shown_to
+from skep.core.model import READABLE, JobSpec, shown_to
 from skep.core.nodes import NodeHealth, settle_nodes
 from skep.core.orders import Orders, note_sent, reconcile
 from skep.core.plan import Plan
@@ -120,6 +120,12 @@ class State:
         """For the doors: the planner must be called, and sees what is added to the trigger."""
         self.is_woken = True
         return self.trigger
+
+    def candidate(self, spec: JobSpec) -> Job:
+        """A job as it would be if it were submitted now; it is no part of the state."""
+        job = Job(spec, self.submitted_count, self.now_s)
+        self.suit(job)
+        return job
 
     def suit(self, job: Job) -> None:
         """Find the shapes in which this job makes progress on the present cluster."""

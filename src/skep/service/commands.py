@@ -117,10 +117,8 @@ def _check(writer: Writer, request: Request, spec: JobSpec) -> None:
         raise InputError(f"job {request.name}: the cluster has no virtual cluster '{spec.vc}'", hint=hint)
     if spec.pinned:
         _check_pinned(layout, request)
-    job = Job(spec, 0, writer.state.now_s)
-    writer.state.suit(job)
     with writer.lock.lent():
-        never = writer.planning.why_never(job)
+        never = writer.planning.why_never(spec)
     if never:
         raise InputError(f"job {request.name} can never run here: {never}", hint="`skep cluster` shows what there is")
 

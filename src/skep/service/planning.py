@@ -11,7 +11,6 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from skep.core.checked import BadPlan, checked_plan
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError
 from skep.core.events import ClockStepped, Event, JobsForgotten, PolicyFailed
-from skep.core.job import Job, JobState
+from skep.core.job import JobState
 from skep.core.model import JobSpec, shown_to
 from skep.core.ports import Planner
 from skep.core.record import PlanRecord, decode_plan, encode_plan
@@ -140,17 +139,17 @@ class Planning:
 
     # Queries -----------------------------------------------------------------------------------------------------
 
-    def why_never(self, job: Job) -> str:
-        """Empty if the planner fails: the job is accepted, and another planner will decide."""
+    def why_never(self, spec: JobSpec) -> str:
+        """Why such a job could never run here. Empty if the planner fails: the job is accepted, and another planner
+        will decide."""
         scheduler, known = self.scheduler, self.never
         if scheduler is None:
             return ""
-        kind = msgspec.structs.replace(job.spec, id="", group=None, needs=(), needs_groups=())
+        kind = msgspec.structs.replace(spec, id="", group=None, needs=(), needs_groups=())
         if kind in known:
             return known[kind]
         try:
-            seen = copy(job)
-            seen.spec = shown_to(scheduler.planner.needs_in(job.spec.vc), job.spec)
+            seen = scheduler.state.candidate(shown_to(scheduler.planner.needs_in(spec.vc), spec))
             never = self.call(lambda: scheduler.planner.why_never(scheduler.state, seen))
             if not isinstance(never, str):
                 raise TypeError(f"why_never gave {type(never).__name__} instead of a text")

@@ -91,7 +91,7 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "nodes are emptied from half on": ("gandiva", with_value(Migrate, "threshold", 0.5)),
     "nodes are never emptied": ("gandiva", with_value(Migrate, "threshold", 2.0)),
     "no turns": ("gandiva", with_value(Slices, "height", 1)),
-    "packs without a gain": ("gandiva", with_value(PackTrials, "gain_min", 0.0)),
+    "packs without a gain": ("gandiva", with_value(PackTrials, "gain", 0.0)),
     "what is booked counts as used": (
         "least-utilised",
         with_method(LeastUtilised, "_use", lambda self, tenant: tenant.milli),
