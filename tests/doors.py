@@ -33,7 +33,8 @@ MAKERS = {
     *((f"skep.core.{each}", "__init__") for each in ("job", "state", "orders")),
 }
 """Modules and functions that make states: they write what nobody else can see yet. `show` changes what a planner may
-read, when it is attached."""
+read, when it is attached; `why_never` asks about a copy, `_check` about a job
+that is not submitted yet."""
 
 
 class WroteBesideTheDoors(AssertionError):

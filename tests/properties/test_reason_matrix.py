@@ -49,9 +49,9 @@ CASES = {
     "a node and a job": Case(
         TWO, (*others(2), me(4)), "node n1 is drained; job 1 holds", Undrain, ((1.0, NodeDrained("n1")),)
     ),
-    "CPUs": Case(SMALL, (*others(1, cpu=6.0), me(cpu=4.0)), "too little CPUs is left", End),
+    "CPUs": Case(SMALL, (*others(1, cpu=6.0), me(cpu=4.0)), "too few CPUs are left", End),
     "memory": Case(SMALL, (*others(1, memory_gib=30.0), me(memory_gib=8.0)), "too little memory is left", End),
-    "CPUs without GPUs": Case(SMALL, (*others(0, cpu=6.0), me(0, cpu=4.0)), "too little CPUs is left", End),
+    "CPUs without GPUs": Case(SMALL, (*others(0, cpu=6.0), me(0, cpu=4.0)), "too few CPUs are left", End),
     "parts of a GPU": Case(
         "{count: 1, name: n, gpus: 1, gpu_type: v100}",
         (*others(1, gpu_milli=700), me(gpu_milli=500)),
@@ -124,3 +124,20 @@ def test_a_reason_in_a_vc_is_true_and_names_what_is_short(name: str, policy: str
     refusal = waits_for(shared, f"{policy}:borrow=never", tmp_path, vcs)
     assert refusal is None or "in VC a: " in refusal.reason or isinstance(refusal.changes[0], Release | Wait | Succeed)
     assert refusal is not None or policy != "fifo"
+
+
+@pytest.mark.parametrize("vcs", ["", "vcs: {a: 1 node, b: 1 gpu}"], ids=["", "with VCs"])
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"cpu": 9.0}, "with 9 CPUs for a task, more than any node has beside enough GPUs"),
+        ({"memory_gib": 33.0}, "with 33 GiB of memory for a task, more than any node has beside enough GPUs"),
+        ({"cpu": 9.0, "memory_gib": 33.0}, "with 9 CPUs and 33 GiB of memory for a task, more than any node has"),
+    ],
+)
+def test_a_job_that_asks_for_more_than_a_node_has_is_told_what(
+    asked: dict[str, float], says: str, vcs: str, tmp_path: Path
+) -> None:
+    case = Case(SMALL.replace("count: 1", "count: 2"), (me(**asked),), says, End)
+    course = course_of(case, "fifo", tmp_path, vcs)[1]
+    assert says in course.state.jobs["me"].reason

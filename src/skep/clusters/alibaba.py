@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterator
 
-from skep.clusters.spec import GPUS_MAX, NODES_MAX, too_many
+from skep.clusters.spec import GPUS_MAX, LARGEST, NODES_MAX, SizeMax, too_many
 from skep.core.cluster import NodeSpec
 from skep.core.errors import InputError
 from skep.files.text import shorten
@@ -21,7 +21,7 @@ def is_node_list(text: str) -> bool:
     return {"sn", "gpu"} <= header
 
 
-def read_node_list(text: str, path: str) -> list[NodeSpec]:
+def read_node_list(text: str, path: str, most: SizeMax = LARGEST) -> list[NodeSpec]:
     rows = _rows(text, path)
     line, header = next(rows)
     columns = [cell.strip() for cell in header]
@@ -38,7 +38,7 @@ def read_node_list(text: str, path: str) -> list[NodeSpec]:
         nodes[node.name] = node
     if not 0 < len(nodes) <= NODES_MAX:
         raise InputError(f"{path}: has {len(nodes):,} nodes, expected 1 to {NODES_MAX:,}")
-    if excess := too_many(len(nodes), sum(node.gpus for node in nodes.values())):
+    if excess := too_many(len(nodes), sum(node.gpus for node in nodes.values()), most):
         raise InputError(f"{path}: has {excess}")
     return list(nodes.values())
 

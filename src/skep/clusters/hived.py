@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from skep.clusters.fit import refuse_misfit
 from skep.clusters.hived_cells import read_cells, read_types
+from skep.clusters.spec import LARGEST, SizeMax
 from skep.core.cells.layout import CellSpec, Grant, Layout, Sku, VcLayout
 from skep.core.errors import did_you_mean
 from skep.files.document import Field, plain_document
@@ -33,7 +34,9 @@ def is_hived(document: Field) -> bool:
     )
 
 
-def parse_layout(source: Field | Mapping[str, object], where: str = "the configuration") -> Layout:
+def parse_layout(
+    source: Field | Mapping[str, object], where: str = "the configuration", most: SizeMax = LARGEST
+) -> Layout:
     """The layout of a configuration, or of the part of a document that contains one.
 
     `source` may be plain values too (from JSON); error messages about them begin with `where` and have no line number.
@@ -42,7 +45,7 @@ def parse_layout(source: Field | Mapping[str, object], where: str = "the configu
     top = _top(document)
     hardware = top["physicalCluster"].fields(OF_HARDWARE, required=("cellTypes", "physicalCells"))
     types = read_types(hardware["cellTypes"])
-    cells, pinned = read_cells(hardware["physicalCells"], types)
+    cells, pinned = read_cells(hardware["physicalCells"], types, most.cells)
     skus = _skus(hardware["skuTypes"]) if "skuTypes" in hardware else {}
     layout = Layout(types, cells, skus=skus)
     if "virtualClusters" in top and not top["virtualClusters"].is_null:

@@ -16,8 +16,6 @@ from skep.files.document import Field
 from skep.files.text import shorten
 
 LEVELS_MAX = 20
-CELLS_MAX = 4_000_000
-"""The most cells of all levels: 100,000 nodes of 16 GPUs with switches and sockets. More is a typing error."""
 CHILDREN_MAX = 100_000
 INDEX_MAX = 9_999
 
@@ -74,18 +72,19 @@ class _Place(NamedTuple):
     """The innermost cell of the file that contains it: named in errors about an inferred cell."""
 
 
-def read_cells(field: Field, types: dict[str, CellType]) -> tuple[list[CellSpec], dict[str, CellSpec]]:
+def read_cells(field: Field, types: dict[str, CellType], cells_max: int) -> tuple[list[CellSpec], dict[str, CellSpec]]:
     """(the top cells, those with a name for pinning)."""
     items = field.items()
     if not items:
         raise field.fault("at least one cell")
-    reader = _CellReader(types)
+    reader = _CellReader(types, cells_max)
     return [reader.top(number, item) for number, item in enumerate(items)], reader.pinned
 
 
 class _CellReader:
-    def __init__(self, types: dict[str, CellType]) -> None:
+    def __init__(self, types: dict[str, CellType], cells_max: int) -> None:
         self.types = types
+        self.cells_max = cells_max
         self.chains: dict[str, list[CellLevel]] = {}
         """Levels of the chains seen so far, the top one first."""
         self.chain = ""
@@ -114,8 +113,8 @@ class _CellReader:
         for level in self.levels:
             self.cell_count += width
             width *= level.children
-            if self.cell_count > CELLS_MAX:
-                raise field.trouble(f"{field.path}: more than {CELLS_MAX:,} cells up to here")
+            if self.cell_count > self.cells_max:
+                raise field.trouble(f"{field.path}: more than {self.cells_max:,} cells up to here")
 
     def _cell(self, field: Field | None, place: _Place) -> CellSpec:
         """A cell and all below it; without `field` everything about it is inferred."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from skep.clusters.spec import GPUS_MAX, NODES_MAX, too_many
+from skep.clusters.spec import GPUS_MAX, LARGEST, NODES_MAX, SizeMax, too_many
 from skep.core.cluster import UNLIMITED, NodeSpec
 from skep.files.document import Field
 
@@ -27,7 +27,7 @@ class NodeGroup(NamedTuple):
     node: NodeSpec
 
 
-def parse_nodes(document: Field) -> tuple[str, list[NodeSpec]]:
+def parse_nodes(document: Field, most: SizeMax = LARGEST) -> tuple[str, list[NodeSpec]]:
     """The name of the cluster, if it has one, and its nodes. `shares.py` reads their owners (`vcs`)."""
     top = document.fields(TOP)
     if "nodes" not in top:
@@ -37,7 +37,7 @@ def parse_nodes(document: Field) -> tuple[str, list[NodeSpec]]:
     total = sum(group.size for group in groups)
     if not 0 < total <= NODES_MAX:
         raise top["nodes"].trouble(f"nodes are {total:,}, expected 1 to {NODES_MAX:,}", hint=EXAMPLE)
-    if excess := too_many(total, sum(group.size * group.node.gpus for group in groups)):
+    if excess := too_many(total, sum(group.size * group.node.gpus for group in groups), most):
         raise top["nodes"].trouble(f"nodes: {excess}", hint=EXAMPLE)
     return top["name"].text() if "name" in top else "", _expand(groups, total)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from skep.clusters.spec import EXAMPLES, looks_like_spec, parse_spec
+from skep.clusters.spec import EXAMPLES, LARGEST, SizeMax, looks_like_spec, parse_spec
 from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster, NodeSpec
 from skep.core.errors import InputError
@@ -35,11 +35,11 @@ class Described(NamedTuple):
     notes: list[str]
 
 
-def read_text(text: str, name: str) -> tuple[Cluster, Layout | None]:
+def read_text(text: str, name: str, most: SizeMax = LARGEST) -> tuple[Cluster, Layout | None]:
     """A cluster from a spec or a file, and its layout if it has virtual clusters."""
     if looks_like_spec(text):
-        return Cluster(parse_spec(text), text.strip()), None
-    layout = _from_text(text, name).layout
+        return Cluster(parse_spec(text, most), text.strip()), None
+    layout = _from_text(text, name, most).layout
     if layout.vcs:
         from skep.core.cells.hardware import cluster_of
 
@@ -60,27 +60,27 @@ def describe_layout(spec: str | Path) -> Described:
     return _from_text(load_text(shown, what=WHAT), shown)
 
 
-def _from_text(text: str, shown: str) -> Described:
+def _from_text(text: str, shown: str, most: SizeMax = LARGEST) -> Described:
     from skep.clusters.alibaba import is_node_list, read_node_list
 
     name = Path(shown).name
     if is_node_list(text):
-        return _from_nodes(read_node_list(text, shown), name)
+        return _from_nodes(read_node_list(text, shown, most), name)
     from skep.clusters.hived import is_hived, parse_layout
     from skep.files.document import read_document
 
     document = read_document(text, shown)
     if is_hived(document):
-        layout = parse_layout(document)
+        layout = parse_layout(document, most=most)
         layout.name = name
         return Described(layout, [])
-    return _from_own(document, name)
+    return _from_own(document, name, most)
 
 
-def _from_own(document: Field, file_name: str) -> Described:
+def _from_own(document: Field, file_name: str, most: SizeMax) -> Described:
     from skep.clusters.nodes_file import parse_nodes
 
-    name, nodes = parse_nodes(document)
+    name, nodes = parse_nodes(document, most)
     vcs = document.fields().get("vcs")
     return _from_nodes(nodes, name or file_name, vcs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from skep.core.cluster import NodeSpec
 from skep.core.errors import InputError
@@ -11,8 +12,20 @@ from skep.files.text import shorten
 NODES_MAX = 100_000
 GPUS_MAX = 1_000
 """Of one node. Beyond any hardware: a larger number is a slip of the keyboard."""
-GPUS_ALL_MAX = 1_600_000
-"""Of all nodes together: 100,000 nodes of 16. Each GPU costs memory, so this is checked before anything is built."""
+
+
+class SizeMax(NamedTuple):
+    """The most of a cluster. Each GPU costs memory, so this is checked before anything is built."""
+
+    nodes: int
+    gpus: int
+    cells: int
+    """Of all levels, where a file lists them: nodes of 16 GPUs with switches and sockets."""
+
+
+LARGEST = SizeMax(NODES_MAX, 1_600_000, 4_000_000)
+LIVE = SizeMax(10_000, 160_000, 400_000)
+"""Of a server, which builds clusters while its jobs wait."""
 
 EXAMPLES = "nodes x GPUs of each, for example 64x8, 64x8:v100 or 32x8:v100+16x4:p100; or a YAML file"
 
@@ -25,9 +38,9 @@ def looks_like_spec(spec: str) -> bool:
     return _ATTEMPT.fullmatch(spec.strip()) is not None
 
 
-def parse_spec(spec: str) -> list[NodeSpec]:
+def parse_spec(spec: str, most: SizeMax = LARGEST) -> list[NodeSpec]:
     """The nodes, named `n0`, `n1`, … with as many digits as the last needs, so that they sort."""
-    groups = parse_groups(spec)
+    groups = parse_groups(spec, most)
     total = sum(count for count, _, _ in groups)
     width = len(str(total - 1))
     nodes: list[NodeSpec] = []
@@ -37,19 +50,19 @@ def parse_spec(spec: str) -> list[NodeSpec]:
     return nodes
 
 
-def parse_groups(spec: str) -> list[tuple[int, int, str]]:
+def parse_groups(spec: str, most: SizeMax = LARGEST) -> list[tuple[int, int, str]]:
     """(number of nodes, GPUs of each, their type), within the limits. Nothing is built."""
     groups = [_parse_part(spec, part.strip()) for part in spec.split("+")]
-    if excess := too_many(sum(count for count, _, _ in groups), sum(count * gpus for count, gpus, _ in groups)):
+    if excess := too_many(sum(count for count, _, _ in groups), sum(count * gpus for count, gpus, _ in groups), most):
         raise InputError(f"cluster {shorten(spec)}: {excess}")
     return groups
 
 
-def too_many(nodes: int, gpus: int) -> str:
+def too_many(nodes: int, gpus: int, most: SizeMax) -> str:
     """What a cluster of this size would have too many of; empty if it may be built."""
-    for what, count, most in (("nodes", nodes, NODES_MAX), ("GPUs", gpus, GPUS_ALL_MAX)):
-        if count > most:
-            return f"{count:,} {what}, expected at most {most:,}"
+    for what, count, bound in (("nodes", nodes, most.nodes), ("GPUs", gpus, most.gpus)):
+        if count > bound:
+            return f"{count:,} {what}, expected at most {bound:,}{' on a server' if most is LIVE else ''}"
     return ""
 
 

@@ -290,9 +290,10 @@ ORDER_OF_AN_INSTANT: tuple[tuple[type, ...], ...] = (
     (NodeLost, NodeBack, NodeDrained, NodeUndrained, NodeJoined, NodeLeft, NodeChanged, OthersChanged),
     # Changes by admins and by the server itself: steps of their own, with at most events about nodes before them.
     (ClusterChanged, PolicyChanged, PolicyFailed, ClockStepped, JobsForgotten),
-    # Requests of owners, also a hold that follows a failure.
-    (JobHeld, JobReleased, StopRequested, PriorityChanged, GroupFormed, GroupEnded),
+    (GroupFormed, GroupEnded),
     (JobSubmitted,),
+    # Requests of owners, perhaps about a job of this instant; also a hold that follows a failure.
+    (JobHeld, JobReleased, StopRequested, PriorityChanged),
     (TimerDue,),
 )
 RANKS = {kind: rank for rank, kinds in enumerate(ORDER_OF_AN_INSTANT) for kind in kinds}

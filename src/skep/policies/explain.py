@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -88,24 +88,28 @@ def short_of(view: View, plan: Plan, place: Place, job: JobView, shape: Shape) -
     if shape.gpus > free and not (shape.gpu_milli < WHOLE and free):
         return Short(cluster.why_not(shape.gpus, free), f", {left_of(shape, free)}")
 
-    def fits_without(*names: str) -> bool:
-        left = {key: value for name in names for key, value in RESOURCES[name].items()}
-        roles = tuple(msgspec.structs.replace(role, **left) for role in shape.roles)
-        less = Shape(roles, shape.gpu_types, shape.spans_types)
-        return place.find(cluster, plan, job, less, view.now_s) is not None
-
-    for names in ([name] for name in RESOURCES):
-        if fits_without(*names):
-            return Short(Cause.CAPACITY, beside(shape, names))
-    if fits_without(*RESOURCES):
-        return Short(Cause.CAPACITY, beside(shape, [name for name in RESOURCES if amount(shape, name)]))
-    if not shape.gpus:
-        return Short(Cause.CAPACITY, beside(shape, [name for name in RESOURCES if amount(shape, name)]))
+    names = too_much(shape, lambda less: place.find(cluster, plan, job, less, view.now_s) is not None)
+    if names or not shape.gpus:
+        return Short(Cause.CAPACITY, beside(shape, names or wanted_of(shape)))
     most = max(
         (node.free for pool in cluster.pools_for(shape.gpu_types) for node in pool.nodes if node.is_up), default=0
     )
     where = f", at most {most} on one node" if most < shape.gpus and shape.gpu_milli == WHOLE else ""
     return Short(cluster.why_not(shape.gpus, free), f", {left_of(shape, free)}{where}, but in no shape that it accepts")
+
+
+def too_much(shape: Shape, fits: Callable[[Shape], bool]) -> list[str]:
+    """The resources that are short: with less of them it would fit. Empty if something else is short."""
+    for names in (*([name] for name in RESOURCES), wanted_of(shape)):
+        left = {key: value for name in names for key, value in RESOURCES[name].items()}
+        roles = tuple(msgspec.structs.replace(role, **left) for role in shape.roles)
+        if fits(Shape(roles, shape.gpu_types, shape.spans_types)):
+            return names
+    return []
+
+
+def wanted_of(shape: Shape) -> list[str]:
+    return [name for name in RESOURCES if amount(shape, name)]
 
 
 def left_of(shape: Shape, free: int) -> str:
@@ -115,10 +119,15 @@ def left_of(shape: Shape, free: int) -> str:
 
 
 def beside(shape: Shape, names: Sequence[str]) -> str:
-    """`with 8 CPUs for a task, which no node has left beside enough GPUs`."""
-    wanted = " and ".join(f"{amount(shape, name):g} {UNITS[name]}" for name in names)
+    """`with 8 CPUs for a task; too few CPUs are left on the nodes with enough free GPUs`."""
     where = " with enough free GPUs" if shape.gpus else ""
-    return f" with {wanted} for a task; too little {' and '.join(names)} is left on the nodes{where}"
+    short = " and ".join(f"too {'few' if name == 'CPUs' else 'little'} {name}" for name in names)
+    are = "is" if len(names) == 1 and names[0] != "CPUs" else "are"
+    return f"{amounts_of(shape, names)}; {short} {are} left on the nodes{where}"
+
+
+def amounts_of(shape: Shape, names: Sequence[str]) -> str:
+    return f" with {' and '.join(f'{amount(shape, name):g} {UNITS[name]}' for name in names)} for a task"
 
 
 UNITS = {"CPUs": "CPUs", "memory": "GiB of memory", "GPU memory": "GiB of GPU memory"}
@@ -133,12 +142,12 @@ def amount(shape: Shape, name: str) -> float:
 # What can never be ---------------------------------------------------------------------------------------------------
 
 
-def why_never_fits(cluster: ClusterView, job: JobView, shape: Shape) -> str:
-    """Why this shape of a job fits nowhere even if the cluster is empty."""
+def why_never_fits(cluster: ClusterView, job: JobView, shape: Shape, fits: Callable[[Shape], bool]) -> str:
+    """Why this shape of a job fits nowhere even if the cluster is empty; `fits` tries others there."""
     still = standstill_of(job, shape)
     if shape.gpu_types == NOWHERE:
         return f"asks for {asked(shape)}: {still}"
-    return never_fits(cluster, shape) + (f"; {still}" if still else "")
+    return never_fits(cluster, shape, fits) + (f"; {still}" if still else "")
 
 
 def standstill_of(job: JobView, shape: Shape) -> str:
@@ -150,7 +159,7 @@ def standstill_of(job: JobView, shape: Shape) -> str:
     return f"model {job.spec.model} makes no progress on other GPU types (speed 0 in the profile)"
 
 
-def never_fits(cluster: ClusterView, shape: Shape) -> str:
+def never_fits(cluster: ClusterView, shape: Shape, fits: Callable[[Shape], bool]) -> str:
     pools = cluster.pools_for(shape.gpu_types)
     there = sum(pool.total for pool in pools)
     if shape.gpus > there:
@@ -159,6 +168,9 @@ def never_fits(cluster: ClusterView, shape: Shape) -> str:
     most = max((pool.size_max for pool in pools), default=0)
     if largest > most:
         return f"asks for {gpus_of(largest)}{types_of(shape)} in one task, no node has more than {most}"
+    if names := too_much(shape, fits):
+        where = " beside enough GPUs" if shape.gpus else ""
+        return f"asks for {asked(shape)}{types_of(shape)}{amounts_of(shape, names)}, more than any node has{where}"
     return f"asks for {asked(shape)}{types_of(shape)}, which the placement cannot fit even on the empty cluster"
 
 

@@ -35,12 +35,14 @@ class Possible:
         request = (kind, self._place.key(job, math.inf)) if self._place.has_keys else kind
         could = self._could_run.get(request)
         if could is None:
-            cluster, trial, find = self._blank.cluster, self._trial, self._place.find
-            could = any(find(cluster, trial, job, shape, math.inf) is not None for shape in shapes)
+            could = any(self._fits(job, shape) for shape in shapes)
             self._could_run[request] = could
             if could and not self._place.has_keys:
                 self.sure.add(kind)
-        return "" if could else why_never_fits(view.cluster, job, shapes[0])
+        return "" if could else why_never_fits(view.cluster, job, shapes[0], lambda less: self._fits(job, less))
+
+    def _fits(self, job: JobView, shape: Shape) -> bool:
+        return self._place.find(self._blank.cluster, self._trial, job, shape, math.inf) is not None
 
 
 def admits(planner: Planner, possible: Possible, view: View, plan: Plan, job: JobView) -> bool:

@@ -109,7 +109,7 @@ class Replica(Declares):
 
     def why_never(self, view: View, job: JobView) -> str:
         there = sum(pool.total for pool in view.cluster.pools_for(job.shapes[0].gpu_types))
-        return "" if job.gpus <= there else why_never_fits(view.cluster, job, job.shapes[0])
+        return "" if job.gpus <= there else why_never_fits(view.cluster, job, job.shapes[0], lambda less: False)
 
     def order(self, view: View, memory: Memory, plan: Plan, arrived: list[JobView], ended: set[str]) -> list[JobView]:
         raise NotImplementedError

@@ -7,6 +7,7 @@ listener that was away for long, or reads slowly, is asked to read everything ag
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator
 
@@ -26,6 +27,8 @@ JOBS_MAX = 2000
 """The most jobs of one batch; if more change at once, reading everything again is cheaper."""
 MISSED_MAX = 500
 """The most events that are resent after a broken connection."""
+
+log = logging.getLogger("skep")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -93,17 +96,25 @@ class ChangeStream:
                 await self._hub.pause(EVERY_S)
                 events, jobs = self._events, self._jobs
                 self._events, self._jobs = [], set()
-                is_too_large = len(jobs) > JOBS_MAX
-                rows = [] if is_too_large else await run_in_threadpool(self._live.rows, jobs)
-                named = {id for row in rows for id in JOB_NAMED.findall(row["reason"])}
-                vcs = await run_in_threadpool(self._live.vcs_of, named) if named else {}
-                seq = events[-1]["seq"] if events else await run_in_threadpool(self._live.last_seq)
                 self._number += 1
-                self._batches.append(ChangeBatch(self._number, seq, events, rows, is_too_large, vcs))
+                try:
+                    batch = await run_in_threadpool(self._batch, self._number, events, jobs)
+                except Exception as error:  # the listeners must not miss what was in it: they read everything again
+                    log.warning("changes cannot be read now: %s", error)
+                    batch = ChangeBatch(self._number, events[-1]["seq"] if events else 0, [], [], True, {})
+                self._batches.append(batch)
                 bell, self._bell = self._bell, asyncio.Event()
                 bell.set()
         finally:
             self._gatherer = None
+
+    def _batch(self, number: int, events: list[Event], jobs: set[str]) -> ChangeBatch:
+        is_too_large = len(jobs) > JOBS_MAX
+        rows = [] if is_too_large else self._live.rows(jobs)
+        named = {id for row in rows for id in JOB_NAMED.findall(row["reason"])}
+        vcs = self._live.vcs_of(named) if named else {}
+        seq = events[-1]["seq"] if events else self._live.last_seq()
+        return ChangeBatch(number, seq, events, rows, is_too_large, vcs)
 
     async def stream(self, after: int | None, reads: Reads) -> AsyncIterator[bytes]:
         """Messages for one listener: one at once, then with every change."""

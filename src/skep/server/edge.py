@@ -233,7 +233,8 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_count += 1
         self._header_bytes += len(name) + len(value)
-        if self._header_count <= self.edge.bounds.header_count:
+        # Trailers are not used: a proxy may have checked the header without them.
+        if self._in_header and self._header_count <= self.edge.bounds.header_count:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -243,6 +244,11 @@ class Connection(HttpToolsProtocol):
             return
         if self.parser.get_method() == b"CONNECT" or not self.url.startswith(b"/"):
             self.refuse(400, "the target of a request must be a path of this server")
+        elif self.parser.should_upgrade() and any(
+            name in (b"content-length", b"transfer-encoding") for name, _ in self.headers
+        ):
+            # The parser would take the body for the next request.
+            self.refuse(400, "a request that asks for an upgrade must have no body", "send it without Upgrade")
         elif len(self.pipeline) >= PIPELINED_MAX:
             self.refuse(400, f"at most {PIPELINED_MAX} requests of a connection may wait for their answers")
         else:

@@ -24,7 +24,7 @@ async def keep_small(folder: Path) -> None:
         await asyncio.sleep(LOOK_S)
         try:
             go_on_anew(folder)
-        except OSError as error:
+        except Exception as error:  # it is tried again
             log.warning("%s cannot be rotated: %s", folder / NAME, error)
 
 

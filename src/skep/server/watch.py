@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -10,6 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from skep.server.tokens import Tokens
 
 EVERY_S = 0.5
+
+log = logging.getLogger("skep")
 
 Task = asyncio.Task[Any]  # any result
 
@@ -52,12 +55,18 @@ class Watch:
 
     async def _look(self) -> None:
         while self._open:
-            valid = self._tokens.valid(set(self._open.values()))
-            for task in [task for task, token_id in self._open.items() if token_id not in valid]:
-                del self._open[task]
-                self._ended.add(task)
-                task.cancel()
+            try:
+                self._end_invalid()
+            except Exception as error:  # It is tried again: the file cannot be read now.
+                log.warning("the tokens of open streams cannot be checked: %s", error)
             await asyncio.sleep(self._every_s)
+
+    def _end_invalid(self) -> None:
+        valid = self._tokens.valid(set(self._open.values()))
+        for task in [task for task, token_id in self._open.items() if token_id not in valid]:
+            del self._open[task]
+            self._ended.add(task)
+            task.cancel()
 
 
 def is_endless(message: Message) -> bool:

@@ -109,7 +109,8 @@ def _meta(db: sqlite3.Connection) -> Iterator[None]:
 def _numbers(db: sqlite3.Connection) -> Iterator[None]:
     """Numbers that leave room for the next ones."""
     for table in ("log", "snapshots", "jobs", "events"):
-        in_range(db.execute(f"SELECT max(abs(seq)) FROM {table}").fetchone()[0] or 0, NUMBER_MAX)
+        for number in db.execute(f"SELECT min(seq), max(seq) FROM {table}").fetchone():
+            in_range(number or 0, NUMBER_MAX)
         yield
     for table, seq in db.execute("SELECT name, seq FROM sqlite_sequence"):
         msgspec.convert((table, seq), tuple[Literal["events"], int])

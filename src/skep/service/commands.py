@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from skep.clusters.read import read_text
+from skep.clusters.spec import LIVE
 from skep.core.cells.layout import Layout
 from skep.core.cluster import UNLIMITED, Allocation, Cluster, Node, NodeSpec, Slice
 from skep.core.errors import Conflict, InputError, InvariantBroken, NotFound, did_you_mean
@@ -356,7 +357,7 @@ def make_policy(spec: str, cluster: Cluster, files: Mapping[str, str] | None = N
 
 def make_cluster(text: str, name: str) -> ClusterChanged:
     """The cluster with the files of its VCs' own policies. Raises if they cannot schedule real jobs."""
-    cluster, layout = read_text(text, name)
+    cluster, layout = read_text(text, name, LIVE)
     files: dict[str, str] = {}
     for vc in layout.vcs.values() if layout is not None else ():
         if vc.policy:

@@ -238,7 +238,7 @@ def whole(cell: str, column: str, *, least: int = 0, most: int = COUNT_MAX) -> i
     value = _number(cell)
     if least <= value <= most and value == int(value):
         return int(value)
-    limit = f">= {least}" if most == COUNT_MAX else f"from {least} to {most}"
+    limit = f">= {least}" if most == COUNT_MAX and not most < value < math.inf else f"from {least} to {most}"
     raise bad_cell(cell, column, f"a whole number {limit}")
 
 

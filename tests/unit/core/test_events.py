@@ -37,9 +37,9 @@ def test_every_event_has_one_place() -> None:
     assert sorted(kind.__name__ for kind in listed) == sorted(kind.__name__ for kind in get_args(Event))
 
 
-def test_tasks_come_before_nodes_then_owners_submissions_and_timers() -> None:
-    wanted: list[Event] = [EXIT, SUSPENDED, RESUMED, LOST, STOP, HELD, NEW, DUE]
-    assert in_order(reversed(wanted)) == [RESUMED, SUSPENDED, EXIT, LOST, HELD, STOP, NEW, DUE]
+def test_tasks_come_before_nodes_then_submissions_owners_and_timers() -> None:
+    wanted: list[Event] = [EXIT, SUSPENDED, RESUMED, LOST, NEW, STOP, HELD, DUE]
+    assert in_order(reversed(wanted)) == [RESUMED, SUSPENDED, EXIT, LOST, NEW, HELD, STOP, DUE]
     assert in_order(wanted) == wanted
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 
@@ -151,6 +152,21 @@ def test_an_ended_job_conflicts(world: World) -> None:
     answer = world.client.post(f"{JOBS}/{job_id}/stop")
     assert answer.status_code == 409
     assert answer.json()["error"] == f"job {job_id} cannot be stopped: it already finished (stopped)"
+
+
+HIVED = """
+physicalCluster:
+  cellTypes: {node: {childCellType: gpu, childCellNumber: 1000, isNodeLevel: true}}
+  physicalCells:
+""" + "".join(f"  - {{cellType: node, cellAddress: n{at}}}\n" for at in range(400))
+
+
+@pytest.mark.parametrize("text", ["10001x1", "1000x161", "nodes: [{count: 10001, gpus: 1}]", HIVED])
+def test_a_server_builds_no_huge_cluster(world: World, text: str) -> None:
+    for query in ("?dry_run=true", ""):
+        found = world.client.put(f"/api/v1/cluster{query}", content=text, headers={"Content-Type": "application/yaml"})
+        assert found.status_code == 400
+        assert re.search("10,001 nodes|161,000 GPUs|400,000 cells", found.json()["error"])
 
 
 def test_nodes_policy_cluster_usage(world: World) -> None:

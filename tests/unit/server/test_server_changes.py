@@ -121,3 +121,13 @@ def test_the_stream_ends_with_its_token(tmp_path: Path) -> None:
             except (AssertionError, httpx.HTTPError):  # the end of the stream
                 return
         raise AssertionError("the stream goes on")
+
+
+def test_changes_that_cannot_be_read_are_not_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Following(board) as stream:
+        stream.next()
+        with monkeypatch.context() as broken:
+            broken.setattr(board.context.live, "rows", lambda ids: 1 / 0)
+            board.submit(name="one", vc="red", gpus=1)
+            assert stream.next()["resync"]
+        stream.until(board.submit(name="two", vc="red", gpus=1), "running")

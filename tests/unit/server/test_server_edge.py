@@ -278,6 +278,18 @@ def test_a_request_for_an_upgrade_is_answered_and_the_next_one_too(
     assert not caplog.messages
 
 
+@pytest.mark.parametrize("length", [b"Content-Length: %d", b"Transfer-Encoding: chunked"])
+def test_the_body_of_a_request_for_an_upgrade_is_no_request(patient: World, length: bytes) -> None:
+    head = b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: h2c\r\n"
+    body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(GET), GET) if b"chunked" in length else GET
+    size = length if b"chunked" in length else length % len(GET)
+    with connect(patient) as wire:
+        wire.sendall(head + size + b"\r\n\r\n" + body)
+        found = answer(wire)
+    assert found.startswith(b"HTTP/1.1 400")
+    assert found.count(b"HTTP/1.1") == 1
+
+
 def test_requests_that_wait_for_their_answers_are_limited(patient: World) -> None:
     with connect(patient) as wire:
         wire.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n" + GET * 2000)
@@ -293,6 +305,13 @@ def test_a_stream_ends_with_its_connection_although_another_request_waits(patien
         assert wire.recv(4096).startswith(b"HTTP/1.1 200")
         assert patient.context.log_files.used == 1
     eventually(lambda: patient.context.log_files.used == 0)
+
+
+def test_a_trailer_is_no_header(patient: World) -> None:
+    head = b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connect(patient) as wire:
+        wire.sendall(head + b"2\r\n{}\r\n0\r\nContent-Type: application/json\r\nHost: other\r\n\r\n")
+        assert answer(wire).startswith(b"HTTP/1.1 415")
 
 
 def test_trailers_have_a_size(patient: World) -> None:

@@ -230,7 +230,7 @@ def test_while_a_trace_is_checked_its_content_is_no_record(tmp_path: Path, monke
         def check(path: Path, name: str) -> TraceCheck:
             checking.set()
             go.wait(60)
-            return TraceCheck("native", 1)
+            return TraceCheck("native", 1, [])
 
         monkeypatch.setattr(board.context.studies.traces, "_check", check)
         forged = json.dumps({**kept, "user": "eve", "created_s": 1e12})
@@ -365,7 +365,7 @@ def test_no_knob_of_a_study_opens_a_file(board: Board, tmp_path: Path, monkeypat
 def test_sixty_uploads_at_once_leave_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Board(tmp_path, "2x4", auth="token") as board:
         monkeypatch.setattr(
-            board.context.studies.traces, "_check", lambda path, name: time.sleep(1) or TraceCheck("native", 1)
+            board.context.studies.traces, "_check", lambda path, name: time.sleep(1) or TraceCheck("native", 1, [])
         )
         users = [board.bearer(f"user{number}", "user") for number in range(20)]
         with ThreadPoolExecutor(60) as pool:

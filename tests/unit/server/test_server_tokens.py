@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,26 @@ def test_streams_end_with_their_token(guarded: World, how: str, path: str) -> No
         lasting.close()
     assert guarded.client.get(JOBS, headers=bearer(secret)).status_code == 401
     assert guarded.client.get(JOBS, headers=other).status_code == 200
+
+
+def test_streams_end_although_the_tokens_could_not_be_read_for_a_moment(
+    guarded: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, secret = guarded.tokens.create("ann", "user")
+    read, failed = guarded.tokens.valid, threading.Event()
+
+    def fail_once(ids: set[str]) -> set[str]:
+        if failed.is_set():
+            return read(ids)
+        failed.set()
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(guarded.tokens, "valid", fail_once)
+    with guarded.client.stream("GET", "/api/v1/events", headers=bearer(secret)) as stream:
+        assert failed.wait(60)
+        guarded.tokens.revoke(token.id)
+        for _ in stream.iter_bytes():
+            pass
 
 
 def refusals_of(world: World) -> list[dict[str, Any]]:

@@ -33,6 +33,9 @@ SCHEMA = {
 NUMBERS = {
     "next event": "UPDATE sqlite_sequence SET seq=9223372036854775807",
     "job": "UPDATE jobs SET seq=9223372036854775807",
+    "job below zero": """INSERT INTO jobs
+        SELECT -5, name, user, vc, 'succeeded', priority, gpus, submit_s, start_s, 1.0,
+        reason, grp, tags, attempts, nodes, service_gpu_s, request FROM jobs""",
     "log": "UPDATE log SET seq=9223372036854775807 WHERE seq=(SELECT max(seq) FROM log)",
     "next job": "INSERT OR REPLACE INTO meta VALUES ('next_job', '99999999999999999999')",
     "epoch": "INSERT OR REPLACE INTO meta VALUES ('epoch', '9999999999999999999')",

@@ -86,8 +86,8 @@ def test_the_profile_is_the_reference_where_there_is_one(tmp_path: Path) -> None
     class Measuring(LiveWorld):
         def open(self) -> None:
             super().open()
-            self.writer.measure = measured
-            self.writer._measure()
+            self.writer.figures.measure = measured
+            self.writer.figures.see(self.writer.state.cluster)
 
     def measured(cluster: Cluster) -> ProfileFigures:
         return Known(PROFILE.speed, cluster)

@@ -78,7 +78,7 @@ def test_blank_lines_and_spaces_do_not_matter(tmp_path: Path) -> None:
         ("a,0,5,-1", "gpus is -1, expected a whole number >= 0"),
         ("a,0,5,nan", "gpus is nan, expected a whole number >= 0"),
         ("a,0,5,inf", "gpus is inf, expected a whole number >= 0"),
-        ("a,0,5,1e30", "gpus is 1e30, expected a whole number >= 0"),
+        ("a,0,5,1e30", "gpus is 1e30, expected a whole number from 0 to 1000000000"),
         ("a,0,5,two", "gpus is two, expected a whole number >= 0"),
         ("a,0,5,0", "gpus is 0 and cpu is 0, expected one of them above 0"),
         ("a,0,5", "3 cells, expected 4"),
