@@ -2,6 +2,7 @@
 
     python -m bench.made_traces                   marginals, persistence, VCs: a minute
     python -m bench.made_traces --waiting         and average waiting under three policies on 56x8: some minutes
+    python -m bench.made_traces philly.csv        the same with Philly's file elsewhere than in ../shared/data
 
 Each figure of the made traces is the smallest and the largest of five seeds, at Philly's number of jobs and load.
 Exit code 1 if the waiting of a made trace differs from Philly's by more than a factor of 2.
@@ -33,15 +34,16 @@ FACTOR_MAX = 2.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.made_traces", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("philly", nargs="?", type=Path, default=PHILLY)
     parser.add_argument("--waiting", action="store_true", help="also simulate all of them")
     given = parser.parse_args()
-    if not PHILLY.is_file():
-        print(f"{PHILLY} is not there: nothing to compare with")
+    if not given.philly.is_file():
+        print(f"{given.philly} is not there: nothing to compare with")
         return 0
-    philly = read_trace(PHILLY)
+    philly = read_trace(given.philly)
     load = offered_load(philly, gpus=GPUS) or 1.0
     made = [synthesize(jobs=len(philly.jobs), load=load, seed=seed) for seed in SEEDS]
-    print("| | Philly | made |\n|---|---|---|")
+    print("| | Philly | synthetic |\n|---|---|---|")
     for name, figure in FIGURES.items():
         print(f"| {name} | {show(figure(philly))} | {span([figure(trace) for trace in made])} |", flush=True)
     return 0 if not given.waiting else compare_waiting(philly, made)

@@ -1,6 +1,7 @@
 """Do AntMan and Lucid show the shapes of their papers, and does Singularity keep its promises? Generated workloads.
 
     python -m bench.shapes             # these tables of docs/sharing-results.md, three seeds
+    python -m bench.shapes antman      # one of them
     python -m bench.shapes --seeds 1
 
 AntMan: jobs of one to eight GPUs are guaranteed and use a part of each GPU; as many jobs of one GPU are opportunistic.
@@ -28,7 +29,7 @@ from skep.profiles.native import read_native
 from skep.profiles.speed import Speed
 from skep.traces.trace import Trace, TraceJob
 from skep.verify.play import play_jobs
-from skep.verify.tiers import DEMAND, RESTART_S, hourly, overload
+from skep.verify.tiers import DEMAND, PROMISED, RESTART_S, hourly, overload
 
 USES = {"nlp": 0.35, "vision": 0.55, "speech": 0.7, "large": 0.95}
 """The part of a GPU's compute that each model uses."""
@@ -39,12 +40,11 @@ LEFT = {"tiny": 0.97, "small": 0.9, "medium": 0.87, "large": 0.6}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3, help="how many workloads of each kind")
-    seeds = range(parser.parse_args().seeds)
-    antman(seeds)
-    print()
-    lucid(seeds)
-    print()
-    singularity(seeds)
+    parser.add_argument("tables", nargs="*", help="antman, lucid, singularity, price (default: all)")
+    given = parser.parse_args()
+    for number, name in enumerate(given.tables or TABLES):
+        print("\n" * (number > 0), end="")
+        TABLES[name](range(given.seeds))
 
 
 def antman(seeds: Iterable[int]) -> None:
@@ -56,13 +56,14 @@ def antman(seeds: Iterable[int]) -> None:
     for seed in seeds:
         jobs = classes(random.Random(seed))
         work = {job.spec.id: job.work_s for job in jobs}
+        compute = sum(job.work_s * job.spec.shapes[0].gpus * USES[job.spec.model] for job in jobs)
         for name, policy in policies.items():
             rows = run(policy, "8x8", jobs, speed, restart_s=0.0)
             owners = [row for row in rows if row.job_id.startswith("own")]
             slow = [row.run_s / work[row.job_id] for row in owners]
             guests = [row.jct_s or 0.0 for row in rows if row.job_id.startswith("guest")]
             end_s = max(row.finish_s or 0.0 for row in rows)
-            used = sum(row.service_gpu_s for row in rows) / (64 * end_s)
+            used = compute / (64 * end_s)
             shown = f"{fmean(slow):.3f} / {max(slow):.3f}"
             print(f"| {seed} | {name} | {used * 100:.1f} | {shown} | {fmean(guests) / 3600:.2f} |")
 
@@ -133,12 +134,34 @@ def singularity(seeds: Iterable[int]) -> None:
             print(f"| {seed} | {tier} | {len(taken)} of {len(rows)} | {shown} |")
 
 
+def price(seeds: Iterable[int]) -> None:
+    """What promises cost: hours below the promise of those that `singularity` takes, changes, and basic jobs."""
+    print("| seed | policy | hours below the promise % | preemptions | moves | resizes | mean completion of basic, h |")
+    print("|---" * 7 + "|")
+    for seed in seeds:
+        jobs = overload(seed)
+        tiers = [job.spec.id.partition("-")[0] for job in jobs]
+        taken: set[int] = set()  # those that keep their promise are asked of the other policies too
+        for policy in ("singularity", "singularity:lend=3600", "fifo:walk=skip"):
+            run = play_jobs(policy, "8x8", jobs, restart_s=RESTART_S)
+            ended = {at for at, row in enumerate(run.rows) if row.state == JobState.SUCCEEDED}
+            taken = taken or ended
+            owners = [at for at in sorted(taken & ended) if tiers[at] in PROMISED]
+            below = [got < PROMISED[tiers[at]] for at in owners for got in hourly(run, at, RESTART_S)]
+            basic_h = fmean((run.rows[at].jct_s or 0.0) / 3600 for at in ended if tiers[at] == "basic")
+            summary = run.summary
+            changes = f"{summary.preemptions:,} | {summary.migrations:,} | {summary.resizes:,}"
+            print(f"| {seed} | `{policy}` | {100 * fmean(below):.0f} | {changes} | {basic_h:.1f} |")
+
+
 def run(
     policy: str, where: str, jobs: list[TraceJob], speed: Callable[[Cluster], Speed], *, restart_s: float
 ) -> list[JobRow]:
     options = Options(restart_s=restart_s)
     return list(Experiment(Trace("shapes", "table", jobs), read_cluster(where), options, speed).run(policy).rows)
 
+
+TABLES = {"antman": antman, "lucid": lucid, "singularity": singularity, "price": price}
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,5 @@
-"""Gandiva's shapes on generated workloads: `python -m bench.sharing_results` writes docs/sharing-results.md.
+"""Gandiva's shapes on generated workloads: `python -m bench.sharing_results sweeps` (or `packing`) prints a table of
+docs/sharing-results.md.
 
 Sweeps: how long until every trial of a sweep has started, with and without turns. Packing: useful work of a GPU where
 many jobs use less than half of it.
@@ -6,8 +7,8 @@ many jobs use less than half of it.
 
 from __future__ import annotations
 
+import argparse
 import statistics
-from pathlib import Path
 
 from skep.clusters import read_cluster
 from skep.core.chance import draw
@@ -17,7 +18,6 @@ from skep.metrics.run import Run
 from skep.profiles.native import read_native
 from skep.traces.trace import Trace, TraceJob
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "sharing-results.md"
 SEEDS = (1, 2, 3)
 CLUSTER = "4x4:v100"
 PROFILE = """
@@ -94,21 +94,15 @@ def table(heads: list[str], rows: dict[str, list[list[float]]]) -> str:
     return "\n".join(lines)
 
 
-def filled(text: str, name: str, table: str) -> str:
-    """The page with this table between the marks of that name."""
-    before, mark, rest = text.partition(f"<!-- {name} -->\n")
-    _, end, after = rest.partition(f"<!-- /{name} -->")
-    return f"{before}{mark}{table}\n{end}{after}"
-
-
 def main() -> None:
-    started = {policy: [sweep_row(policy, seed) for seed in SEEDS] for policy in SWEEPS}
-    packed = {policy: [pack_row(policy, seed) for seed in SEEDS] for policy in PACKS}
-    first = table(["all started, mean (min)", "all started, worst (min)", "completion, mean (min)"], started)
-    second = table(["useful work (%)", "completion, mean (min)", "makespan (h)"], packed)
-    text = filled(filled(PAGE.read_text("utf-8"), "sweeps", first), "packing", second)
-    PAGE.write_text(text, "utf-8")
-    print(first, second, sep="\n\n")
+    parser = argparse.ArgumentParser(prog="python -m bench.sharing_results", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("table", choices=("sweeps", "packing"))
+    if parser.parse_args().table == "sweeps":
+        heads = ["all started, mean (min)", "all started, worst (min)", "completion, mean (min)"]
+        print(table(heads, {policy: [sweep_row(policy, seed) for seed in SEEDS] for policy in SWEEPS}))
+    else:
+        heads = ["useful work (%)", "completion, mean (min)", "makespan (h)"]
+        print(table(heads, {policy: [pack_row(policy, seed) for seed in SEEDS] for policy in PACKS}))
 
 
 if __name__ == "__main__":

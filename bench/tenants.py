@@ -2,6 +2,7 @@
 
     python -m bench.tenants            Philly's virtual clusters; writes docs/tenants.md and docs/tenants.svg (minutes)
     python -m bench.tenants --quick    a made trace, printed only (seconds)
+    python -m bench.tenants --waiting least-loaded,skip    one table of the page, printed only
 
 Every virtual cluster gets 1.5 times the gpus it uses on average, rounded up to nodes of 8. A job sits on as few nodes
 as possible, on the least loaded that take it; three other placements, and the busy weeks alone, are measured beside it.
@@ -48,7 +49,7 @@ from skep.traces.synth import synthesize
 from skep.traces.trace import Trace
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # so that the file can be run as it is
-from tenants_page import machine, page, print_tables, tenants
+from tenants_page import as_markdown, machine, page, print_tables, tenants, waiting_table
 from tenants_picture import picture
 from tenants_places import KNOWN, placing
 
@@ -115,11 +116,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.tenants", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="a small made trace; nothing is written")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder of the page (default docs)")
+    parser.add_argument(
+        "--waiting", metavar="PLACE,WALK", help="print the waiting under one setting; nothing is written"
+    )
+    parser.add_argument("philly", nargs="?", type=Path, default=PHILLY)
     given = parser.parse_args()
-    is_real = not given.quick and PHILLY.is_file()
+    is_real = not given.quick and given.philly.is_file()
     if not is_real and not given.quick:
-        print(f"{PHILLY} is not there: a made trace takes its place, and nothing is written", file=sys.stderr)
-    cases = philly_cases() if is_real else {WHOLE: make_case(made_trace())}
+        print(f"{given.philly} is not there: a made trace takes its place, and nothing is written", file=sys.stderr)
+    cases = philly_cases(given.philly) if is_real else {WHOLE: make_case(made_trace())}
+    if given.waiting:
+        setting = Setting(*given.waiting.split(","))
+        print(as_markdown(waiting_table(tenants(cases[WHOLE], measure(cases, (setting,))[setting]))))
+        return 0
     results = measure(cases, SETTINGS + BUSY_SETTINGS if is_real else SETTINGS)
     print_tables(cases, results)
     if is_real:
@@ -129,8 +138,8 @@ def main() -> int:
     return 0
 
 
-def philly_cases() -> dict[str, Case]:
-    trace = read_trace(PHILLY)
+def philly_cases(file: Path) -> dict[str, Case]:
+    trace = read_trace(file)
     first_s, end_s = (day * 86_400 for day in BUSY_DAYS)
     busy = [job for job in trace.jobs if first_s <= job.submit_s < end_s]
     return {WHOLE: make_case(trace), BUSY: make_case(msgspec.structs.replace(trace, jobs=busy))}

@@ -208,22 +208,22 @@ PAGE = """\
 
 <!-- Written by bench/tenants.py: run it again instead of changing numbers here. -->
 
-Philly's {vcs} virtual clusters (VCs), {jobs} jobs. Each VC is promised 1.5 times the gpus it uses on average,
+Philly's {vcs} virtual clusters (VCs), {jobs} jobs. Each VC is promised 1.5 times the GPUs it uses on average,
 rounded up to nodes of 8: {nodes} nodes in all. {left_out} jobs that ask for more than their whole VC are left out
 of all runs. Four ways to share:
 
 - (a) **private**: every VC has hardware of its own;
-- (b) **numbers**: one cluster; a VC may use as many gpus as it was promised, whichever they are;
-- (c) **cells**: one cluster; a VC is promised whole nodes, all work is guaranteed, nobody borrows;
+- (b) **numbers**: one cluster; a VC may use as many GPUs as it was promised, whichever they are;
+- (c) **cells**: one cluster; a VC is promised whole nodes, all work is guaranteed, and no job borrows;
 - (d) **borrowing**: as (c), but a job that does not fit in its VC runs on idle cells of others until they want them
   back.
 
 In all of them: first come, first served, and a job that does not fit is passed by those that do
-(`fifo:walk=skip`). A job insists on as few nodes as possible, up to 8 gpus on one, and gets the *least loaded* node
-that takes it. That is what Kubernetes does with quotas by number unless somebody changes it: `ResourceQuota` counts the
-gpus of a namespace, and the scheduler prefers the node with the most left (`LeastAllocated`: of cpu and memory, which
-jobs ask for along with their gpus). It is [known](https://www.kubernetes.dev/resources/keps/964/) to scatter what is
-free until jobs of many gpus find no room. How much depends on this choice is
+(`fifo:walk=skip`). A job insists on as few nodes as possible, up to 8 GPUs on one, and gets the *least loaded* node
+that takes it. That is what Kubernetes does with quotas by number by default: `ResourceQuota` counts the
+GPUs of a namespace, and the scheduler prefers the node with the most left (`LeastAllocated`: of cpu and memory, which
+jobs ask for along with their GPUs). It is [known](https://www.kubernetes.dev/resources/keps/964/) to scatter what is
+free until jobs of many GPUs find no room. How much depends on this choice is
 [measured below](#where-numbers-are-as-good).
 
 ![Waiting of each tenant](tenants.svg)
@@ -237,16 +237,16 @@ nothing by moving into the shared cluster.
 **Numbers do not.** A promise is broken when a job waits that would start at once if its VC had hardware of its own
 and the same jobs running on it. That happened to {broken} jobs, in {broken_vcs} of the {vcs} VCs; with cells to
 none. The GPUs are free, but scattered over nodes that other tenants use too: only for {idle} of the time up to the
-last submission was there a whole idle node, and without one no job of 8 gpus starts anywhere. {later} jobs start
+last submission was there a whole idle node, and without one no job of 8 GPUs starts anywhere. {later} jobs start
 later than in (a), by {later_s} on average and by {latest_s} at most.
 
 - Longer than in (a) wait on average: {longer}.
-- The same if nobody may pass a job that does not fit (`walk=strict`): {strict}.
+- The same if no job may pass one that does not fit (`walk=strict`): {strict}.
 - Jobs of a whole node or more wait longer in {large_longer} of the {large_vcs} VCs that have such jobs.
 
 **Others gain, and the average hides it.** In (b) {sooner} jobs start sooner than in (a), and over all jobs the
 average is {numbers} against {private}. Shorter: {better}. It looks as if there were two reasons: a VC's
-small jobs, spread over everybody's nodes, no longer take the last whole node of their own VC; and they use the gpus
+small jobs, spread over the nodes of all VCs, no longer take the last whole node of their own VC; and they use the GPUs
 that its gangs cannot, being scattered. The question of the paper is another one: whether each tenant gets at least
 what its own hardware would give it.
 
@@ -257,13 +257,13 @@ preemptions of borrowers, each with its restart of 30 s. VCs that wait longer on
 ## Where numbers are as good
 
 By number against private, under other placements, walks, and without the two weeks at either end of the trace, in
-which hardly anybody works (quotas from the use in the weeks that remain). *VCs longer*: that wait more than 1 % longer
+which few jobs arrive (quotas from the use in the weeks that remain). *VCs longer*: that wait more than 1 % longer
 on average. *The worst*: of the VCs with 100 jobs and more. *A node idle*: share of the time with at least one whole
 node idle in (b).
 
 {setting_table}
 
-- `least-loaded`: the node with the most free gpus; `random-node`: any node with room; `first-fit`: the first one;
+- `least-loaded`: the node with the most free GPUs; `random-node`: any node with room; `first-fit`: the first one;
   `consolidate`: the fullest.
 - Packed (`consolidate`, as Philly's own scheduler did), numbers break {packed_broken} promises (`skip`, `strict`):
   with 1.5 times the average use there is nearly always an idle node somewhere, and a VC may use more different nodes
@@ -273,12 +273,13 @@ node idle in (b).
   give is certainty: `skep verify hived` shows refusals of what a private cluster would take on the paper's rack under
   random requests, some with numbers, none with cells.
 - On average over all jobs (b) waits longer than (a) in {settings_longer} of these {settings} settings, over the jobs of
-  8 gpus and more in {settings_large}.
+  8 GPUs and more in {settings_large}.
 - Not measured: lending by number (unused quota lent and taken back as a number, as Philly did), which Skep does not
   have; jobs that give up their wish for few nodes after a while.
 
 ## Waiting
 
+<!-- figures: python -m bench.tenants philly.csv --waiting least-loaded,skip -->
 {waiting}
 
 ## By number against private
@@ -290,14 +291,16 @@ node idle in (b).
 
 ## The same with `walk=strict`
 
-Nobody passes a job that does not fit.
+No job passes one that does not fit.
 
+<!-- figures: python -m bench.tenants philly.csv --waiting least-loaded,strict -->
 {waiting_strict}
 
 ## The same with `place=consolidate`
 
 Jobs that do not fit are passed (`walk=skip`).
 
+<!-- figures: python -m bench.tenants philly.csv --waiting consolidate,skip -->
 {waiting_packed}
 
 ## Make it again

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -344,6 +347,55 @@ class Local(Subject):
         self.engine.close()
 
 
+def example(name: str) -> ModuleType:
+    """A module of `examples/`, which is no package."""
+    file = Path(__file__).parents[2] / "examples" / name
+    spec = importlib.util.spec_from_file_location(f"example_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+plain = example("engine/plain.py")
+
+
+class Plain(Local):
+    """The engine of `examples/engine`: subprocesses that end with it."""
+
+    def _open(self) -> None:
+        self.engine = plain.PlainEngine(self.folder, self.cluster, lambda job_id: self.requests[job_id], self.hear)
+
+    def crash(self) -> None:
+        pytest.skip("the plain engine does not recover from a crash")
+
+    def _file(self, job_id: str, name: str) -> Path:
+        return self.folder / job_id / name
+
+    @contextlib.contextmanager
+    def break_start(self, job_id: str = "1") -> Iterator[None]:
+        popen = subprocess.Popen
+
+        def broken(*args, env, **options):  # type: ignore[no-untyped-def]
+            if env["SKEP_TASK_INDEX"] == "1":
+                raise OSError(errno.EAGAIN, "no more processes")
+            return popen(*args, env=env, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plain.subprocess, "Popen", broken)
+            yield
+
+    def there(self) -> set[tuple[str, int]]:
+        runs = list(self.engine.runs.values())
+        return {(run.job_id, run.launch) for run in runs if any(task.poll() is None for task in run.tasks)}
+
+    def close(self) -> None:
+        self.engine.close()
+        assert self.until(lambda: all(run.end is not None for run in self.engine.runs.values()))
+
+
 def is_shim(pid: str) -> bool:
     """A shim is there as long as anything of its task is."""
     try:
@@ -352,4 +404,4 @@ def is_shim(pid: str) -> bool:
         return False
 
 
-SUBJECTS = {"fake": Fake, "simulator": Simulated, "local": Local}
+SUBJECTS = {"fake": Fake, "simulator": Simulated, "local": Local, "plain": Plain}

@@ -3,8 +3,8 @@
 The members are ordinary jobs: each is ordered, placed and preempted by itself. The group holds what they have in
 common: a weight for policies that share between groups, and the rule that ends the group before all members have ended.
 
-A group is created with its first member and has *ended* when its outcome is known and no member is left. A member that
-is submitted later starts the group anew.
+A group is created when it is declared, when a job needs it, or by its first member. It has *ended* when its outcome is
+known and no member is left; a member that is submitted later starts it anew.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class Group(msgspec.Struct):
 
     spec: GroupSpec
     members: dict[str, JobState | None] = {}
-    """By id, in the order of submission: how each member ended; empty: not ended. A member may be a group."""
+    """By id, in the order of submission: how each member ended; None: it has not ended. A member may be a group."""
     left: int = 0
     """Members that have not ended."""
     failed: dict[str, int] = {}
     succeeded: dict[str, int] = {}
-    """The number that succeeded or failed, by role."""
+    """Members that failed, and those that succeeded, by role. Both count only until the outcome is known."""
     is_cut_short: bool = False
     """True if a member was stopped."""
     outcome: JobState | None = None

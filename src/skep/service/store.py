@@ -161,7 +161,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.mark = ""
-        """The positions of the clocks, written with the next write; None without a clock."""
+        """The positions of the clocks, written with the next write; empty: nothing is written."""
         self.make_room: Callable[[], bool] = lambda: False
         """Called if the disk is full; true if another attempt may succeed."""
         self._local = threading.local()

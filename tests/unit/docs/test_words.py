@@ -86,11 +86,13 @@ def riddles(file: Path) -> list[str]:
 
 
 PLAIN = [
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
     *(
-        ROOT / name
-        for name in ("README.md", "ARCHITECTURE.md", "docs/security.md", "docs/performance.md", "docs/upgrade.md")
+        page
+        for name in ("guides", "reference", "architecture", "decisions")
+        for page in sorted((ROOT / "docs" / name).glob("*.md"))
     ),
-    *(page for name in ("guides", "reference", "architecture") for page in sorted((ROOT / "docs" / name).glob("*.md"))),
 ]
 
 
