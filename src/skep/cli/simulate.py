@@ -387,7 +387,8 @@ def say_limits(tasks: list[PlannedRun], given: dict[str, Any]) -> None:
     for policy in dict.fromkeys(task.policy for task in tasks):
         if why := idle_on(policy, specs):
             note(f"{policy}: {why}")
-    elastic = sum(spec.gpu_range is not None for spec in specs)
+    bounded = [spec for spec in specs if spec.min_gpus is not None or spec.max_gpus is not None]
+    elastic = sum(spec.gpu_range is not None for spec in bounded)
     if elastic and not given["profile"]:
         note(f"{elastic:,} elastic jobs and no --profile: their speed is taken to grow linearly with their GPUs")
 

@@ -160,6 +160,7 @@ class Knowledge:
     def __init__(self, measured: ProfileFigures = UNKNOWN, saved: Saved | None = None) -> None:
         saved = saved or Saved(Past(), {}, {}, [])
         self.measured = measured
+        self.standstills = measured.standstills
         self.speed_version = 0
         self._whole = saved.whole
         self._vcs = saved.vcs
@@ -185,10 +186,6 @@ class Knowledge:
         beside = tuple(sorted(other.model for other in neighbours))
         speed = self._settled(SpeedKey(job.model, gpu_type, shape.gpus, beside))
         return speed / reference if speed and reference else None
-
-    @property
-    def standstills(self) -> Standstills:
-        return self.measured.standstills
 
     def _settled(self, key: SpeedKey) -> float | None:
         found = self.speeds.get(key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -171,13 +172,10 @@ def told(spec: JobSpec) -> JobSpec:
     return shown_to(READABLE, spec)
 
 
-def deadline_of(spec: JobSpec) -> float | None:
-    """As `told`, without a copy."""
-    found: float | None = _DEADLINE(spec)
-    return found
-
-
-_DEADLINE = vars(OpenSpec)["deadline_s"].__get__
+# The same of single fields, without a copy of the spec.
+deadline_of: Callable[[JobSpec], float | None] = vars(OpenSpec)["deadline_s"].__get__
+steps_of: Callable[[JobSpec], int | None] = vars(OpenSpec)["steps"].__get__
+epochs_of: Callable[[JobSpec], int | None] = vars(OpenSpec)["epochs"].__get__
 
 
 def gpu_shape(

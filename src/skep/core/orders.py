@@ -61,18 +61,9 @@ def reconcile(state: State) -> tuple[list[Action], dict[int, Job]]:
         return actions, {}
     is_alone = not (changes or halted or orders.leaving or orders.moving)
     blocked = () if is_alone else blocked_of(orders, halted, launches, changes)
-    actions += [
-        Reshare(job.id, job.held_launch, job.bound)
-        for job in changes
-        if job.bound is not None and tells_terms(job, blocked)
-    ]
-    return launch_or_wait(actions, launches, blocked)
-
-
-def launch_or_wait(
-    actions: list[Action], launches: list[Job], blocked: Container[int]
-) -> tuple[list[Action], dict[int, Job]]:
-    """Add what brings jobs to their cells."""
+    for job in changes:
+        if job.bound is not None and tells_terms(job, blocked):
+            actions.append(Reshare(job.id, job.held_launch, job.bound))
     waiting: dict[int, Job] = {}
     for job in launches:
         allocation = job.bound

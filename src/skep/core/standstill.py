@@ -27,13 +27,10 @@ class Standstills:
 
     def __init__(self, stands_still: StandsStill | None) -> None:
         self._stands_still = stands_still
+        self.are_known = stands_still is not None
+        """False if there is no profile: then no speed is known to be 0."""
         self._shapes: dict[tuple[str, Shape, Shape, tuple[str, ...]], Shape] = {}
         self._pairs: dict[tuple[str, Shape, str, Shape, str], bool] = {}
-
-    @property
-    def are_known(self) -> bool:
-        """False if there is no profile: then no speed is known to be 0."""
-        return self._stands_still is not None
 
     def shapes(self, job: JobSpec, gpu_types: tuple[str, ...]) -> tuple[Shape, ...]:
         """The shapes of a job without the GPU types of the cluster on which it makes no progress; all of them are

@@ -102,8 +102,6 @@ class State:
 
     def send(self) -> list[Action]:
         """Book what is due as sent, and return it for the engine."""
-        if not self.orders.dirty and not self.orders.settings:
-            return []
         actions, waiting = reconcile(self)
         note_sent(self, actions, waiting)
         return actions

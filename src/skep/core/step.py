@@ -66,7 +66,7 @@ class Scheduler:
             self.decide()
         elif self.plans:
             self.plans = []
-        return state.send()
+        return state.send() if state.orders.dirty or state.orders.settings else []
 
     def decide(self) -> None:
         """Call the planner until there are no new events for it."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from skep.experiments.simulate import Experiment
 from skep.metrics.run import Run
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 class PlannedRun(msgspec.Struct, frozen=True):
@@ -39,6 +41,9 @@ def attempt(label: str, run: Callable[[], Run]) -> Run | Failure:
 
 
 def run_parallel(tasks: Sequence[PlannedRun], processes: int, report: Callable[[int], None]) -> list[Run | Failure]:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
     global _tasks
     _tasks = tasks
     context = multiprocessing.get_context("fork")

@@ -29,13 +29,17 @@ def held_gpu_s(jobs: Collection[Job], now_s: float) -> list[float]:
 def busy_gpu_s(jobs: Collection[Job], now_s: float, held: Sequence[float]) -> list[float]:
     """Of each job; it is booked in other pieces than the held time, of which it is a part."""
     busy = [job.busy_at(now_s) if job.held_gpus else job.busy_gpu_s for job in jobs]
-    return list(map(min, busy, held))
+    return _at_most(busy, held)
 
 
 def useful_gpu_s(jobs: Collection[Job], now_s: float, busy: Sequence[float]) -> list[float]:
     """Of each job."""
     useful = [(job.work_at(now_s) if job.rate else job.work_s) * job.gpus for job in jobs]
-    return list(map(min, useful, busy))
+    return _at_most(useful, busy)
+
+
+def _at_most(parts: Sequence[float], wholes: Sequence[float]) -> list[float]:
+    return [part if part < whole else whole for part, whole in zip(parts, wholes, strict=True)]
 
 
 def part_of(gpu_s: Sequence[float], offered: float) -> float | None:

@@ -129,7 +129,7 @@ class Pipeline(Declares):
         arrived = [*self.unseen, *trigger.returned, *trigger.submitted]
         is_idle = not arrived and not self.pending.entries
         fresh = [] if is_idle else self._fill(view, plan, arrived)
-        if walker.given_s == view.now_s and fresh:
+        if fresh and walker.given_s == view.now_s:
             walker.note_spared(view, fresh)
         wake_s = self._adjust(view, plan, trigger) if self.adjust else math.inf
         if order.unsettled:
@@ -169,7 +169,7 @@ class Pipeline(Declares):
         if trigger.nodes_changed:
             for line in self.pending.active.values():
                 line.hope = 0
-        if self.order.learns and order.has_learned():
+        if order.learns and order.has_learned():
             for _, entry in list(self.pending.entries.values()):
                 if order.key(entry[3], now_s) != entry[1]:
                     self._rekey(view, plan, entry[3])

@@ -295,10 +295,13 @@ class Walker:
 def on_nodes(allocations: Iterable[Allocation]) -> dict[int, tuple[int, int, int]]:
     """Thousandths of GPUs and of CPUs, and MiB of memory, on each node."""
     found: dict[int, tuple[int, int, int]] = {}
-    for piece in (piece for allocation in allocations for piece in allocation.slices):
-        gpus, cpu, memory = found.get(piece.node, (0, 0, 0))
-        gpus += piece.gpus.bit_count() * piece.milli
-        found[piece.node] = (gpus, cpu + piece.cpu_milli, memory + piece.memory_mib)
+    for allocation in allocations:
+        for piece in allocation.slices:
+            gpus, cpu, memory = piece.gpus.bit_count() * piece.milli, piece.cpu_milli, piece.memory_mib
+            if piece.node in found:
+                others = found[piece.node]
+                gpus, cpu, memory = gpus + others[0], cpu + others[1], memory + others[2]
+            found[piece.node] = (gpus, cpu, memory)
     return found
 
 

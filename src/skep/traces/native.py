@@ -133,6 +133,7 @@ def _dated_parser(columns: Columns) -> RowParser:
 def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowParser:
     id_at, submit_at, duration_at, gpus_at = (columns[name] for name in REQUIRED)
     optional = [(name, columns[name], check) for name, check in _CHECKS.items() if name in columns]
+    share_names = [name for name in _OF_SHARE if name in columns]
     shapes = shape_cache()
     sizes: dict[str, int] = {}
 
@@ -158,7 +159,7 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
         types = given.pop("gpu_type", ())
         if "group" in given:
             given["group"] = member(given["group"])
-        of_share = {name: given.pop(name) for name in _OF_SHARE if name in given}
+        of_share = {name: given.pop(name) for name in share_names if name in given}
         if of_share:
             given["share"] = Share(of_share.pop("share", ""), **of_share)
         spec = JobSpec(id, shapes(gpus, gpu_types=types, **wants), expect_s=_expected(work_s), **given)
@@ -183,7 +184,7 @@ SPAN = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):([0-5]\d):([0-5]\d(?:\.\d+)?)")
 
 def _span(cell: str, column: str) -> float:
     """Seconds, or `hh:mm:ss` with days before it if there are any: `1-02:30:00`."""
-    found = SPAN.fullmatch(cell.strip())
+    found = SPAN.fullmatch(cell.strip()) if ":" in cell else None
     if found is None:
         return seconds(cell, column)
     days, hours, minutes, rest = found.groups()

@@ -9,7 +9,7 @@ import msgspec
 from skep.core.cluster import WHOLE, Allocation, MemoryPlace, bits
 from skep.core.events import ProgressReported, TasksSuspended
 from skep.core.job import amount_of
-from skep.core.model import told
+from skep.core.model import epochs_of, steps_of
 from skep.core.progress import Report
 from skep.core.share import MODES
 from skep.profiles.sharing import Party
@@ -157,17 +157,18 @@ def told_share(task: SimTask) -> float | None:
 def report_of(task: SimTask, done_s: float) -> Report:
     """The progress report of a job with known steps or epochs after this much work. If only epochs are known, each
     counts as a step."""
-    spec, part = told(task.job.spec), done_s / task.work_s
-    steps = float(spec.steps or spec.epochs or 0)
+    spec, part = task.job.spec, done_s / task.work_s
+    said_epochs = epochs_of(spec)
+    steps = float(steps_of(spec) or said_epochs or 0)
     reference = steps / task.job.work_s
-    epochs = None if spec.epochs is None else float(spec.epochs)
+    epochs = None if said_epochs is None else float(said_epochs)
     epoch = None if epochs is None else part * epochs
     return Report(part * steps, steps, epoch, epochs, task.rate / task.unit * reference, reference)
 
 
 def has_steps(task: SimTask) -> bool:
-    said = told(task.job.spec)
-    return bool(said.steps or said.epochs) and 0 < task.work_s < math.inf
+    spec = task.job.spec
+    return bool(steps_of(spec) or epochs_of(spec)) and 0 < task.work_s < math.inf
 
 
 def halted_as(task: SimTask, memory: MemoryPlace) -> TasksSuspended:

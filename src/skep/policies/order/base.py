@@ -126,6 +126,9 @@ class Order:
     """True if keys of running jobs change, but never from one side of a pending job's to the other: those that may be
     stopped are sorted by their present keys."""
 
+    learns = False
+    """True if keys depend on jobs that have ended: `has_learned` is asked before each walk."""
+
     unsettled: Sequence[JobView] = ()
     """Jobs because of which `settle` must be called after the walk."""
 

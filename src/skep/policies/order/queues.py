@@ -71,7 +71,7 @@ class Queues(Order):
         self.by_size = by_size
         self.promote = promote
         self.gittins = gittins
-        self.ages = gittins is not None
+        self.ages = self.learns = gittins is not None
         self.pending_change = promote > 0
 
     def attach(self, view: View) -> None:
