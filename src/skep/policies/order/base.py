@@ -61,7 +61,6 @@ TRAITS = {
     "ended": "hears_ends",
     "settle": "settles",
     "changes_at": "jumps",
-    "has_learned": "learns",
     "group": "has_groups",
     "group_key": "ranks_groups",
     "refuses": "may_refuse",
@@ -86,8 +85,6 @@ class Order:
     """It may change keys after a walk."""
     jumps: ClassVar[bool] = False
     """Keys jump by themselves at known times."""
-    learns: ClassVar[bool] = False
-    """All keys of pending jobs may have to be computed anew."""
     has_groups: ClassVar[bool] = False
     """Jobs belong to groups with an allowance;"""
     ranks_groups: ClassVar[bool] = False
