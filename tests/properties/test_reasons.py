@@ -19,6 +19,8 @@ from skep.testing import World
 # Their order and their places depend on more than the queue: on the history that the ended jobs add to (lucid), on
 # moves in the same round (antman), on the promises of other jobs (singularity).
 WITHOUT_ROUNDS = ("antman", "lucid", "singularity")
+LEARNS = ("tiresias-g",)
+"""A job that ends for the remedy is a new sample, after which others may go first: its reasons are not tried."""
 
 
 BATCHES_MAX = 30
@@ -42,6 +44,8 @@ def check(world: World) -> None:
 @given(data=st.data())
 def test_what_a_reason_names_starts_the_job(name: str, data: st.DataObject) -> None:
     world = data.draw(worlds(name))
+    if name in LEARNS:
+        pytest.skip("ending jobs changes what the policy has learned, and so who goes first")
     if name in WITHOUT_ROUNDS:
         world = msgspec.structs.replace(world, round_s=0.0, finish_at_boundary=False)
     if name == "singularity":

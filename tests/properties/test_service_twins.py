@@ -213,7 +213,7 @@ def test_made_traces(policy: str) -> None:
         MADE[policy](seed)
 
 
-TRACES = min(100 * int(os.environ.get("SKEP_EXAMPLES", "1")), 1000)
+TRACES = min(int(100 * float(os.environ.get("SKEP_EXAMPLES", "1"))), 1000)
 """SKEP_EXAMPLES=10 tries a thousand."""
 
 

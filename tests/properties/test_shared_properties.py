@@ -147,6 +147,7 @@ def test_a_plan_of_a_shared_cluster_is_taken_back_exactly(sharing: str, data: st
     written = dump(course.state)
     state, plain = (load(written, course.state.cluster.blank()) for _ in range(2))
     planner = world.planner()
+    state.show(planner)
     planner.attach(state, state.memory)
     for each in (state, plain):
         each.now_s += 1.0

@@ -26,6 +26,7 @@ from skep.core.job import JobState
 from skep.core.model import GroupRef, Role
 from skep.core.refusal import Refusal
 from skep.core.share import Share
+from skep.core.why import why
 from skep.policies.adjust.named import ADJUSTERS
 from skep.policies.registry import Knob, Setting, build_planner, policies
 from skep.testing import World, cluster, job, node, role, trace
@@ -54,7 +55,7 @@ def finish_explaining(course: WorldCourse) -> None:
     def explain(at_s: float, events: list[Event]) -> None:
         for each in state.jobs.values():
             if each.state is JobState.PENDING:
-                refusal = planner.explain(state, state.memory, each)
+                refusal = why(state, planner, each)
                 assert isinstance(refusal, Refusal)
                 assert refusal.reason
                 assert refusal.remedy

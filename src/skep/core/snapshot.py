@@ -169,7 +169,7 @@ def fork(state: State) -> State:
     saved = DECODER.decode(ENCODER.encode(save(state)))
     jobs = ((copy(job), scopes[id(job.waiting)] if job.waiting is not None else None) for job in state.jobs.values())
     copied = restore(saved, jobs, Cluster(list(state.cluster.specs), state.cluster.name), state.known.measured)
-    if state.is_woken:  # the planner of the copy is attached to it, and looks at everything
+    if state.trigger.nodes_changed:  # the planner of the copy has not looked at everything yet
         copied.wake().nodes_changed = True
     return copied
 

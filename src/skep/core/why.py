@@ -13,7 +13,7 @@ import msgspec
 
 from skep.core.job import Job, JobState
 from skep.core.ports import Planner
-from skep.core.refusal import READY, Cause, Refusal, Release, Succeed, Wait, listed, ready, remedy_of
+from skep.core.refusal import NEVER, READY, Cause, Refusal, Release, Succeed, Wait, listed, ready, remedy_of
 from skep.core.state import State
 from skep.core.timers import BACK_OFF
 
@@ -24,7 +24,7 @@ def why(state: State, planner: Planner, job: Job, limit: Refusal | None = None) 
     found = planner.explain(state, state.memory, job)
     if found.code == READY and planner.round_s and state.wake_s < math.inf:
         found = ready(state.now_s, state.wake_s)
-    if not gates:
+    if not gates or found.code == NEVER:
         return found
     every = [*gates, *([found] if found.code != READY else ())]
     changes = tuple(change for each in every for change in each.changes)

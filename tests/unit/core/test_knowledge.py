@@ -13,6 +13,7 @@ from skep.core.job import Job
 from skep.core.knowledge import Knowledge, SpeedKey, place_of
 from skep.core.model import JobSpec, Shape, gpu_shape
 from skep.core.progress import Report
+from skep.core.standstill import Standstills
 from skep.testing import cluster
 from skep.testing import job as trace_job
 
@@ -29,8 +30,7 @@ class Profile:
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: object = ()) -> float | None:
         return 0.5
 
-    def stands_still(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: object = ()) -> bool:
-        return False
+    standstills = Standstills(None)
 
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return 8.0 if model == "bert" else None

@@ -71,8 +71,7 @@ TRAITS = {
 class Order:
     """The smallest key goes first. Priorities precede keys; ties go by submission time, then row of the trace.
 
-    What an order is, is said by its traits. Those below follow from the methods that its class has (`TRAITS`); nobody
-    else asks which methods these are.
+    Traits describe an order. Those below follow from the methods that its class has (`TRAITS`).
     """
 
     hears_starts: ClassVar[bool] = False
