@@ -10,7 +10,7 @@ import pytest
 from remedies import explained, starts_with
 from shared_worlds import SharedWorld
 
-from skep.core.events import Event, JobHeld, NodeDrained
+from skep.core.events import Event, JobHeld, NodeDrained, NodeUndrained
 from skep.core.job import JobState
 from skep.core.refusal import End, Refusal, Release, Succeed, Undrain, Wait
 from skep.experiments.sharing import read_shared
@@ -39,6 +39,11 @@ def me(gpus: int = 1, **more: object) -> TraceJob:
     return job(gpus, work=1000.0, at=5.0, vc="a", id="me", **more)
 
 
+def held(reason: str, until_s: float | None = None) -> tuple[tuple[float, Event], ...]:
+    """The job is held while it cannot start yet, whatever the policy: its node is drained for a while."""
+    return (1.0, NodeDrained("n")), (6.0, JobHeld("me", reason, until_s)), (8.0, NodeUndrained("n"))
+
+
 ONE, TWO = "{count: 1, name: n, gpus: 4, gpu_type: v100}", "{count: 2, name: n, gpus: 2, gpu_type: v100}"
 SMALL = "{count: 1, name: n, gpus: 4, gpu_type: v100, cpus: 8, memory_gib: 32}"
 
@@ -61,13 +66,13 @@ CASES = {
     "GPUs apart": Case(TWO, (*others(1, 1, 1), me(2)), "job", End),
     "others first": Case(ONE, (*others(4, 2), me(2)), "job 2 goes first", End),
     "many first": Case(ONE, (*others(4, *[2] * 8), me(2)), "and 3 more go first", End),
-    "a hold": Case(ONE, (me(),), "held: by ann", Release, ((5.0, JobHeld("me", "by ann")),)),
-    "a back-off": Case(ONE, (me(),), "20 s left", Wait, ((5.0, JobHeld("me", "back-off", 30.0)),)),
+    "a hold": Case(ONE, (me(),), "held: by ann", Release, held("by ann")),
+    "a back-off": Case(ONE, (me(),), "20 s left", Wait, held("back-off", 30.0)),
     "another job": Case(ONE, (*others(1), me(needs=("1",))), "waits for job 1", Succeed),
     "another job and GPUs": Case(
         ONE, (*others(1, 3), me(3, needs=("1",))), "waits for job 1; asks for 3 GPUs", Succeed
     ),
-    "a hold and GPUs": Case(ONE, (*others(4), me()), "held: by ann; ", Release, ((5.0, JobHeld("me", "by ann")),)),
+    "a hold and GPUs": Case(ONE, (*others(4), me()), "held: by ann; ", Release, held("by ann")),
     "the next round": Case(ONE, (me(),), "the next one in 50 s", Wait, round_s=60.0),
 }
 

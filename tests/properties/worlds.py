@@ -289,7 +289,7 @@ def scripts(draw: st.DrawFn, world: World) -> tuple[tuple[float, Event], ...]:
     while. Nodes that are away now and then are none of those: what is not there cannot be lost."""
     found: list[tuple[float, Event]] = []
     for entry in draw(st.lists(st.sampled_from(world.trace.jobs), max_size=6)):
-        at_s, name = entry.submit_s + draw(st.integers(0, 100)), entry.spec.id
+        at_s, name = entry.submit_s + draw(st.integers(1, 100)), entry.spec.id  # requests are about known jobs
         what = st.sampled_from(
             [JobHeld(name, "backs off", at_s + 45.0), PriorityChanged(name, 1), StopRequested(name, "stop")]
         )

@@ -18,6 +18,10 @@ STEP = 1e-6
 SLACK = 0.01
 """Tolerance for rounding, as a part of a step: a job within it of the lead counts as having reached it."""
 
+INSTANT_S = 1e-6
+"""A key that would reach its goal so shortly before the end of an epoch does not: within the tolerance both are at the
+same instant, and the epoch lowers the key."""
+
 GRAIN = 0.1
 """As a part of the lead."""
 
@@ -155,7 +159,8 @@ class ProgressAndService(Order):
         begun_s = max((epoch - course.done) / course.rate, 0.0)
         ends_s = (epoch + 1 / epochs - course.done) / course.rate
         standing = course.after(begun_s)._replace(done=epoch, rate=0.0)
-        return min(begun_s + self._solve(standing, goal), ends_s)
+        found_s = begun_s + self._solve(standing, goal)
+        return found_s if found_s < ends_s - INSTANT_S else ends_s
 
     def _solve(self, course: Course, goal: float) -> float:
         """When the key reaches the goal: with service and progress linear in time, a quadratic equation."""
