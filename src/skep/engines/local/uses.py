@@ -111,7 +111,10 @@ class Uses:
                 most = self.limit_of(scope, use)
                 if most is not None and self.totals.get(scope, 0) > most:
                     over.setdefault(scope, []).append(use)
-        found = [each for scope, uses in over.items() for each in self._of(scope, uses)]
+        own_first = sorted(
+            over.items(), key=lambda entry: entry[0][0] != "job"
+        )  # the job's own limit is the nearer reason
+        found = [each for scope, uses in own_first for each in self._of(scope, uses)]
         return list({each.job_id: each for each in reversed(found)}.values())
 
     def _of(self, scope: Scope, uses: list[JobUse]) -> list[Excess]:
