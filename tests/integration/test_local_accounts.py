@@ -178,7 +178,7 @@ def test_a_place_that_accounts_cannot_reach_is_refused(place: Path) -> None:
 
 
 def test_it_is_stopped_and_adopted_like_any_other(place: Path) -> None:
-    one = world(place, job("trap 'exit 9' TERM; echo on; sleep 60 & wait"))
+    one = world(place, job("trap 'exit 9' TERM; sleep 60 & echo on; wait"))
     one.start()
     assert until(lambda: one.log() == "on\n")
     one.engine.close()

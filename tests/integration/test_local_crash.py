@@ -80,7 +80,7 @@ def test_an_exit_while_nobody_looks_is_kept(tmp_path: Path) -> None:
 
 
 def test_what_runs_is_adopted(tmp_path: Path) -> None:
-    command = "trap 'echo saved; exit 0' TERM; echo on; sleep 60 & wait"
+    command = "trap 'echo saved; exit 0' TERM; sleep 60 & echo on; wait"
     with server(tmp_path, command, count=2) as process:
         assert until(lambda: main_file(tmp_path, task="main-1").exists() and main_file(tmp_path).exists())
         process.kill()
@@ -153,7 +153,7 @@ def test_a_sweep_does_not_touch_what_was_just_launched(tmp_path: Path) -> None:
 
 def test_a_move_cut_short_goes_on(tmp_path: Path) -> None:
     trap = f"trap 'touch $SKEP_CHECKPOINT_DIR/asked; {wait_for('go')}; exit 0' TERM"
-    command = f"{trap}; echo $SKEP_LAUNCH >> $SKEP_CHECKPOINT_DIR/t; sleep 60 & wait"
+    command = f"{trap}; sleep 60 & echo $SKEP_LAUNCH >> $SKEP_CHECKPOINT_DIR/t; wait"
     checkpoint = tmp_path / "jobs/1/checkpoint"
     then = f"until(Path({str(checkpoint / 't')!r}).exists); world.move('1', 2)"
     with server(tmp_path, command, then=then) as process:

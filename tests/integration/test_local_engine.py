@@ -363,7 +363,7 @@ def test_exit_json_says_what_is_told(tmp_path: Path) -> None:
 
 def test_a_shim_asked_to_leave_stops_its_task_politely(tmp_path: Path) -> None:
     """A machine that shuts down sends SIGTERM to everybody."""
-    with World(tmp_path, {"1": sh("trap 'echo saved; exit 0' TERM; echo on; sleep 60 & wait")}) as world:
+    with World(tmp_path, {"1": sh("trap 'echo saved; exit 0' TERM; sleep 60 & echo on; wait")}) as world:
         world.start()
         assert until(lambda: world.log() == "on\n")
         os.kill(world.shim(), signal.SIGTERM)

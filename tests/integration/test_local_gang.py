@@ -55,8 +55,8 @@ def test_tasks_go_only_when_all_are_ready(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_first_failure_ends_the_gang(tmp_path: Path) -> None:
-    command = """trap 'echo asked; exit 0' TERM; cd $SKEP_CHECKPOINT_DIR; touch $RANK
-    if [ $RANK = 1 ]; then until [ -e 0 -a -e 2 ]; do sleep 0.05; done; exit 9; fi; sleep 60 & wait"""
+    command = """trap 'echo asked; exit 0' TERM; cd $SKEP_CHECKPOINT_DIR
+    if [ $RANK = 1 ]; then until [ -e 0 -a -e 2 ]; do sleep 0.05; done; exit 9; fi; sleep 60 & touch $RANK; wait"""
     with World(tmp_path, {"1": gang(command, 3)}) as world:
         told = world.run(allocation=on(0, 0, 1))
         assert (told.code, told.task, told.was_stopped) == (9, "w-1", False)
@@ -103,7 +103,7 @@ def test_a_stop_right_after_the_launch(tmp_path: Path) -> None:
 
 
 SAVES = """cd $SKEP_CHECKPOINT_DIR; trap 'sleep 0.3; echo - >> t; exit 0' TERM
-echo + $SKEP_LAUNCH $SKEP_NODE >> t; sleep 60 & wait"""
+sleep 60 & echo + $SKEP_LAUNCH $SKEP_NODE >> t; wait"""
 
 
 def test_a_move_stops_saves_and_goes_on_elsewhere(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_move_stops_saves_and_goes_on_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_job_that_finishes_while_it_should_move_has_finished(tmp_path: Path) -> None:
-    command = """echo '{"step": 1}' > $SKEP_TASK_DIR/progress.json; trap '{ exit 0; }' TERM; echo on; sleep 60 & wait"""
+    command = """echo '{"step": 1}' > $SKEP_TASK_DIR/progress.json; trap '{ exit 0; }' TERM; sleep 60 & echo on; wait"""
     with World(tmp_path, {"1": gang(command, 1)}) as world:
         world.start()
         assert until(lambda: world.log() == "on\n")
@@ -151,7 +151,7 @@ def test_a_stop_during_a_move_ends_the_move(tmp_path: Path) -> None:
 
 def test_a_lost_node_takes_its_gangs_with_it(tmp_path: Path) -> None:
     here = gang("trap '' TERM; sleep 60", 1)
-    both = gang("trap 'echo asked; exit 0' TERM; echo on; sleep 60 & wait", 2)
+    both = gang("trap 'echo asked; exit 0' TERM; sleep 60 & echo on; wait", 2)
     with World(tmp_path, {"here": here, "both": both, "there": here}) as world:
         world.start("here", allocation=on(0))
         world.start("there", allocation=on(1))
@@ -189,7 +189,7 @@ def test_who_asks_for_an_older_start_hears_of_the_newer(tmp_path: Path) -> None:
 def test_two_that_swap_their_gpus_never_share_them(tmp_path: Path) -> None:
     """The quick one waits until the slow one has left its gpus, and the other way round."""
     ledger = tmp_path / "ledger"
-    script = "trap 'sleep $1; echo out-$SKEP_NODE-$1 >> {0}; exit' TERM; echo in-$SKEP_NODE-$1 >> {0}; sleep 60 & wait"
+    script = "trap 'sleep $1; echo out-$SKEP_NODE-$1 >> {0}; exit' TERM; sleep 60 & echo in-$SKEP_NODE-$1 >> {0}; wait"
     requests = {
         job: sh(f"set -- {seconds}; {script.format(ledger)}", gpus=4) for job, seconds in (("1", 0.7), ("2", 0))
     }

@@ -118,7 +118,7 @@ def test_many_launches_leave_nothing_open(tmp_path: Path) -> None:
         world.do(*[Launch(job_id, on(0), 1) for job_id in requests])
         for job_id in requests:
             assert world.wait(Exited, job_id, timeout_s=120).code == 0
-        assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+        assert until(lambda: (len(os.listdir("/proc/self/fd")), threading.active_count()) == before)
         assert world.engine.runs.by_job == {}
         assert world.engine.runs.ports.in_use == set()
         assert until(lambda: below(os.getpid()).keys() <= children)

@@ -156,7 +156,7 @@ def test_the_workers_of_a_loader_live_as_long_as_their_parent_needs_them(tmp_pat
 )
 def test_what_an_exit_after_a_stop_means(tmp_path: Path, progress: str | None, code: int, was_stopped: bool) -> None:
     write = f"echo '{progress}' > $SKEP_TASK_DIR/progress.json; " if progress else ""
-    with World(tmp_path, {"1": sh(f"trap '{{ exit {code}; }}' TERM; {write}echo on; sleep 60 & wait")}) as world:
+    with World(tmp_path, {"1": sh(f"trap '{{ exit {code}; }}' TERM; {write}sleep 60 & echo on; wait")}) as world:
         started(world)
         told = stop(world)
         assert (told.code, told.was_stopped) == (code, was_stopped)

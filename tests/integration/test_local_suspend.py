@@ -84,7 +84,7 @@ def test_a_gang_stands_still_as_a_whole(tmp_path: Path, way: str) -> None:
 
 
 def test_a_suspended_task_can_still_save_itself(tmp_path: Path, way: str) -> None:
-    with World(tmp_path, {"1": sh("trap 'echo saved; exit 0' TERM; echo on; sleep 60 & wait")}) as world:
+    with World(tmp_path, {"1": sh("trap 'echo saved; exit 0' TERM; sleep 60 & echo on; wait")}) as world:
         world.start()
         assert until(lambda: world.log() == "on\n")
         suspend(world)

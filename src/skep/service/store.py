@@ -24,7 +24,7 @@ from skep.service.values import SqlRow, SqlValue
 
 PUT_BACK = "`skep restore FILE` puts a backup in its place and keeps this one aside"
 T = TypeVar("T")
-FULL_TRIES = 5
+FULL_TRIES = 20
 SNAPSHOT_COLUMNS = "seq, cluster_name, cluster, policy, files, state, crc"
 
 JOB_COLUMNS = [

@@ -41,6 +41,8 @@ WRITER_S = 5.0
 PACK_S = 60.0
 """How long after its end a job is packed: its log is read most right after the end."""
 KILL_S = 0.5
+HELP_S = 10.0
+"""How long a store without room waits after a job was ended or the ballast released: processes need time to end."""
 BALLAST = "ballast"
 BALLAST_BYTES = 64 << 20
 BALLAST_SHARE = 0.01
@@ -106,6 +108,8 @@ class Upkeep:
         """Jobs that do not run any more, and when they can be packed."""
         self._period_at_s = time.monotonic() + PERIOD_S
         self._again_at_s = self._writer_at_s = 0.0
+        self._helped_at_s = -HELP_S
+        """When a job was last ended, or the ballast released, for want of room."""
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
         self._threads = [
@@ -142,7 +146,7 @@ class Upkeep:
         self._ended.go(left + ENTRIES - FOR_RUNNING)
         for each in self.uses.overruns():
             log.warning("job %s is ended: %s", each.job_id, each.reason)
-            self.jobs.end_job(each.job_id, each.reason, at_once=False)
+            self._end(each.job_id, each.reason, at_once=False)
         self._look_at_free()
 
     # Measuring
@@ -213,17 +217,18 @@ class Upkeep:
         self._release_if_full()
 
     def make_room(self) -> bool:
-        """For a store that cannot write: end the job that fills the disk, then give up the ballast. True if that may
-        have helped."""
+        """For a store that cannot write: end the job that fills the disk, then give up the ballast. True if that, or
+        what the upkeep did a moment ago, may have helped."""
         with self._lock:
-            problem = self._problem()
-            if not problem:
-                return False
-            self._follow()
-            ended = self._end_culprit(problem)
-            if ended:
-                time.sleep(KILL_S)  # else it would fill the room as well
-            return self._release() or ended
+            if problem := self._problem():
+                self._follow()
+                if self._end_culprit(problem):
+                    time.sleep(KILL_S)  # else it would fill the room as well
+                self._release()
+            has_helped = time.monotonic() - self._helped_at_s < HELP_S
+        if has_helped:
+            time.sleep(KILL_S)
+        return has_helped
 
     def _problem(self) -> str:
         found = os.statvfs(self.folder.root)
@@ -241,12 +246,16 @@ class Upkeep:
         if use is not None:
             reason = f"{problem}, and this job filled it"
             log.warning("job %s is killed: %s", use.job_id, reason)
-            self.jobs.end_job(use.job_id, reason, at_once=True)
+            self._end(use.job_id, reason, at_once=True)
             return True
         if time.monotonic() >= self._writer_at_s:
             self._writer_at_s = time.monotonic() + WRITER_S
             self.jobs.end_writer(f"{problem}, and this job writes most")
         return False
+
+    def _end(self, job_id: str, reason: str, *, at_once: bool) -> None:
+        self._helped_at_s = time.monotonic()
+        self.jobs.end_job(job_id, reason, at_once=at_once)
 
     def _keep_ballast(self) -> None:
         """Once there is room for it twice."""
@@ -273,13 +282,11 @@ class Upkeep:
         if is_out_of_files or found.f_bavail * found.f_frsize < ballast_bytes(found) // 2:
             self._release()
 
-    def _release(self) -> bool:
-        """True if there was ballast."""
-        if not self.ballast.exists():
-            return False
-        shutil.rmtree(self.ballast, ignore_errors=True)
-        log.warning("the disk is full: the ballast was released")
-        return True
+    def _release(self) -> None:
+        if self.ballast.exists():
+            self._helped_at_s = time.monotonic()
+            shutil.rmtree(self.ballast, ignore_errors=True)
+            log.warning("the disk is full: the ballast was released")
 
 
 def ballast_bytes(found: os.statvfs_result) -> int:

@@ -139,7 +139,7 @@ def test_below_the_reserve_the_one_that_grew_most_is_killed_and_then_who_still_g
 
 
 def test_a_store_without_room_gets_the_ballast_after_the_culprit_is_killed(
-    kept: Upkeep, disk: Disk, jobs: FakeJobs
+    kept: Upkeep, disk: Disk, jobs: FakeJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept.look()
     assert not kept.make_room()  # there is room: the store has another problem
@@ -152,7 +152,24 @@ def test_a_store_without_room_gets_the_ballast_after_the_culprit_is_killed(
     assert kept.make_room()
     assert (jobs.asked, there) == (["kill 1"], [True])
     assert not kept.ballast.exists()
+    monkeypatch.setattr(upkeep, "HELP_S", 0.0)
     assert not kept.make_room()  # nothing is left to give
+
+
+def test_a_store_without_room_tries_again_if_the_upkeep_has_just_helped(
+    kept: Upkeep, disk: Disk, jobs: FakeJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.look()
+    jobs.now = ["1"]
+    grow(kept, "1", 3 * MIB)
+    disk.free = 0
+    kept.look()  # while the store waits for the lock
+    assert jobs.asked == ["kill 1"]
+    assert kept.make_room()  # the job is still ending
+    disk.free = SIZE
+    assert kept.make_room()  # it has ended
+    monkeypatch.setattr(upkeep, "HELP_S", 0.0)
+    assert not kept.make_room()  # long ago
 
 
 def test_a_large_tree_is_measured_in_pieces(kept: Upkeep, jobs: FakeJobs, monkeypatch: pytest.MonkeyPatch) -> None:
