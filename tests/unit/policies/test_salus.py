@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.core.share import Share
+from skep.core.why import why
 from skep.policies.place.lanes import Found, LaneMemory, find_lane
 from skep.testing import World, cluster, job, node, trace
 from skep.testing.world import WorldCourse
@@ -98,3 +99,14 @@ def test_an_idle_gpu_goes_first_and_whole_gpus_are_left_alone() -> None:
         "c": 12,
         "d": 1,
     }
+
+
+@pytest.mark.parametrize("within", ["fifo", "pack", "rr", "fair"])
+def test_a_job_that_finds_too_little_memory_says_so(within: str) -> None:
+    """One GPU is free, and too small."""
+    where = cluster([node(1, gpu_mem_gib=8), node(1, gpu_mem_gib=16)])
+    course = World(trace(laned("a", 9, 1), laned("b", 9, 0)), where, f"salus:within={within}").begin()
+    course.advance()
+    found = why(course.state, course.scheduler.planner, course.state.jobs["b"])
+    assert "too little GPU memory is left on the nodes with enough free GPUs; job a holds what it needs" in found.reason
+    assert found.remedy == "job a ending"

@@ -100,7 +100,8 @@ class Lanes(Beside):
 
     def terms(self, job: JobSpec, piece: Slice, verdict: Verdict) -> Slice:
         ephemeral_mib = need_of(job, job.shapes[0].roles[0]).ephemeral
-        weight = max(round(2**20 / piece.gpu_mem_mib), 1) if self.within == "fair" else 1
+        is_fair = self.within == "fair" and piece.gpu_mem_mib  # a trial may leave the memory out
+        weight = max(round(2**20 / piece.gpu_mem_mib), 1) if is_fair else 1
         return msgspec.structs.replace(
             piece,
             milli=0,
