@@ -49,6 +49,15 @@ def doors_of_the_state(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """A server inside a test makes all later files of this process private; those of other tests are not."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 # Tests neither see nor touch the logins and servers of whoever runs them, nor those of other tests' processes.
 for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
     os.environ[name] = tempfile.mkdtemp(prefix="skep-tests-")
