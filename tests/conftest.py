@@ -50,12 +50,9 @@ def doors_of_the_state(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def umask() -> Iterator[None]:
+def umask() -> None:
     """A server inside a test makes all later files of this process private; those of other tests are not."""
-    before = os.umask(0o022)
-    os.umask(before)
-    yield
-    os.umask(before)
+    os.umask(0o022)
 
 
 # Tests neither see nor touch the logins and servers of whoever runs them, nor those of other tests' processes.
