@@ -25,13 +25,13 @@ from typing import Any
 
 import httpx
 import msgspec
+from tests.support.engines import NoEngine
 
 from skep.core.actions import Action, Launch, Move, Setting, Stop
 from skep.core.reports import Exited, Moved, Report, Started
 from skep.jobs.request import Request, TaskRole
 from skep.service.live import Live
 from skep.service.store import Store
-from skep.testing.engines import NoEngine
 
 NODES, GPUS = 125, 8
 ENDED, RUNNING, PENDING = 7500, 500, 2000

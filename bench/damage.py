@@ -8,12 +8,13 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.engines import NoEngine
+
 from skep.core.errors import InputError
 from skep.jobs.request import Request, TaskRole
 from skep.service.files import open_store
 from skep.service.live import Live
 from skep.service.store import JobFilter
-from skep.testing.engines import NoEngine
 
 PAGE = 4096
 

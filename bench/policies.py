@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 
 import msgspec
+from tests.support.engines import NoEngine
+from tests.support.snapshot import snapshot
 
 from skep.core.actions import Action, Launch, Stop
 from skep.core.errors import InputError
@@ -25,8 +27,6 @@ from skep.jobs.request import Request, TaskRole
 from skep.service.live import Live
 from skep.service.recover import recover
 from skep.service.store import JobFilter, Store
-from skep.testing.engines import NoEngine
-from skep.testing.snapshot import snapshot
 
 POLICY = """
 import random

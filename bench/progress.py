@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bench.load import Figure, print_figures
 from bench.words import machine
+from tests.support.engines import FakeEngine
 
 from skep.clusters.read import read_text
 from skep.core.events import ProgressReported
@@ -26,7 +27,6 @@ from skep.core.reports import Progressed, Report
 from skep.jobs.request import Request, TaskRole
 from skep.service.live import Live
 from skep.service.store import Store
-from skep.testing.engines import FakeEngine
 
 SUBMIT_EVERY_S = 0.05
 WARM_S = 61.0

@@ -19,6 +19,7 @@ import time
 import traceback
 
 import msgspec
+from tests.support import Checker, cluster, job, node, trace
 
 from skep.core.cluster import WHOLE, Cluster, NodeSpec, bits
 from skep.core.errors import InvariantBroken
@@ -38,7 +39,6 @@ from skep.profiles.gavel import GavelProfile, Row, Table
 from skep.profiles.native import Factors, NativeProfile
 from skep.profiles.profile import Profile
 from skep.service.loop import run
-from skep.testing import Checker, cluster, job, node, trace
 from skep.traces.trace import Trace, TraceJob
 
 POLICIES = ("singularity", "gandiva", "antman", "lucid", "kubeshare", "salus")

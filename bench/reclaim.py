@@ -15,8 +15,9 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support import cluster, job, trace
+
 from skep.experiments.simulate import Experiment, Options
-from skep.testing import cluster, job, trace
 from skep.traces.trace import Trace
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # so that it runs as a file and as a module

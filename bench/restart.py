@@ -13,6 +13,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from tests.support.engines import NoEngine
+
 from skep.core.actions import Action, Launch
 from skep.core.events import ClusterChanged, PolicyChanged
 from skep.core.reports import Exited, Looked, Report, Started
@@ -22,7 +24,6 @@ from skep.service.recover import recover
 from skep.service.store import Store
 from skep.service.turn import Command
 from skep.service.writer import Writer
-from skep.testing.engines import NoEngine
 
 BUDGET_S = 5.0
 BATCH = 64

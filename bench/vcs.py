@@ -15,10 +15,10 @@ import random
 import time
 
 from bench.tenants import make_layout
+from tests.support import job, trace
 
 from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment, Options
-from skep.testing import job, trace
 from skep.traces.trace import Trace
 
 

@@ -16,6 +16,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.support.builders import job as trace_job
+from tests.support.engines import FakeEngine, Machine
+from tests.support.sim_engine import SimEngine, SimWorld
 
 from skep.core.actions import Action
 from skep.core.cluster import Cluster, NodeSpec
@@ -26,9 +29,6 @@ from skep.engines.local.engine import LocalEngine
 from skep.engines.local.start import ShimProcess
 from skep.engines.sim.engine import Simulator
 from skep.jobs.request import Request, TaskRole
-from skep.testing.builders import job as trace_job
-from skep.testing.engines import FakeEngine, Machine
-from skep.testing.sim_engine import SimEngine, SimWorld
 
 WAIT_S = 120.0
 """For what comes at once on an idle machine: only that it comes matters."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from tests.support.cells_invariants import check_safety
 
 from skep.core.cells.layout import CellSpec, CellType, Grant, Layout, VcLayout
 from skep.core.errors import InvariantBroken
 from skep.scenarios.scheduler import GangScheduler
-from skep.testing.cells_invariants import check_safety
 
 Choose = Callable[[int], int]
 """A number below the one given."""

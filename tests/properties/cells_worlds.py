@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from cells_layouts import Choose, Plan, changed_plan, make_layout, make_plan, pick
+from tests.support.cells_invariants import check_cells, is_within_reach, physical_cells, roots_of
 
 from skep.core.cells.tree import OPPORTUNISTIC, PhysicalCell
 from skep.core.errors import InputError
 from skep.scenarios.gangs import Gang, GangAnswer, GangRequest, GangState, GangUse, Placement, WaitCause
 from skep.scenarios.recover import GangRecord, PodRecord, record, recover
 from skep.scenarios.scheduler import GangScheduler
-from skep.testing.cells_invariants import check_cells, is_within_reach, physical_cells, roots_of
 
 GANGS = (
     {1: 1},

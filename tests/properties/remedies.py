@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
+from tests.support import World
+from tests.support.world import WorldCourse
+
 from skep.core.events import Event, Exit, JobReleased, NodeBack, NodeUndrained, StopRequested, TasksExited, TimerDue
 from skep.core.job import Job, JobState
 from skep.core.refusal import Change, End, Refusal, Release, Succeed, Undrain, Wait
 from skep.core.state import State
 from skep.core.timers import PLAN, Timer
 from skep.core.why import why
-from skep.testing import World
-from skep.testing.world import WorldCourse
 
 
 def explained(course: WorldCourse, job: Job) -> Refusal:

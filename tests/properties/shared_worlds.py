@@ -5,6 +5,9 @@ from __future__ import annotations
 import msgspec
 from cells_layouts import all_specs, make_layout, make_plan
 from hypothesis import strategies as st
+from tests.support import World, job, role, trace
+from tests.support.shared_invariants import check_shared
+from tests.support.world import WorldCourse
 from worlds import outages
 
 from skep.core.cells.layout import Layout, VcLayout
@@ -15,9 +18,6 @@ from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment, Options
 from skep.policies.shared.planner import VcPlanner
 from skep.policies.shared.vc import CELLS
-from skep.testing import World, job, role, trace
-from skep.testing.shared_invariants import check_shared
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 POLICIES = (

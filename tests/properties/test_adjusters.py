@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from test_kernel import replay_and_compare
+from tests.support import World, cluster, job, snapshot, trace
+from tests.support.adjusters import ADJUSTED, ADJUSTERS, ORDERS
 from worlds import examples, fork_of, worlds
 
 from skep.core.job import JobState
-from skep.testing import World, cluster, job, snapshot, trace
-from skep.testing.adjusters import ADJUSTED, ADJUSTERS, ORDERS
 
 COMBINED = ["slices", "compact", "slices+compact", "turns", "turns+pack+rebalance", "migrate+turns", "grow+migrate"]
 COMBINED += ["deflate", "deflate+turns+throttle", "+".join(name for name in ADJUSTERS if name != "slices")]

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from shared_worlds import shared_worlds
 from test_elastic import elastic, reporting
 from test_turns import advance_to_a_suspension, turning, turning_vcs
+from tests.support import World
+from tests.support.world import WorldCourse
 from worlds import examples, taken_up, worlds
 
 from skep.policies.registry import policies
-from skep.testing import World
-from skep.testing.world import WorldCourse
 
 
 def begun(data: st.DataObject, world: World) -> WorldCourse:

@@ -7,9 +7,8 @@ from fractions import Fraction
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support import World, cluster, job, trace
 from worlds import examples
-
-from skep.testing import World, cluster, job, trace
 
 Row = tuple[int, int, int, int, int]
 """(submit, work, GPUs asked for, least, most)."""

@@ -12,13 +12,13 @@ from cells_layouts import make_layout
 from cells_worlds import CellsWorld, outline, snapshot
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.cells_invariants import check_cells
 from worlds import examples
 
 from skep.core.errors import InvariantBroken
 from skep.scenarios.gangs import GangRequest, GangState, GangUse
 from skep.scenarios.recover import record, recover
 from skep.scenarios.scheduler import GangScheduler
-from skep.testing.cells_invariants import check_cells
 
 STEPS = 25
 LONG = 50

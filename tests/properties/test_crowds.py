@@ -7,10 +7,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from test_kernel import replay_and_compare
+from tests.support import World, cluster, job, node, snapshot, trace
 from worlds import examples, fork_of, outages, policy_specs, scripts
 
 from skep.core.job import JobState
-from skep.testing import World, cluster, job, node, snapshot, trace
 from skep.traces.trace import TraceJob
 
 

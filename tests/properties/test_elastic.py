@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shared_worlds import SharedWorld, planner_of, shared_worlds
+from tests.support import World, cluster, job, trace
+from tests.support.invariants import Checker
+from tests.support.shared_invariants import check_shared
+from tests.support.world import WorldCourse
 from worlds import examples, fork_of, policy_specs, worlds
 
 from skep.core.events import Event, TasksMoved, TasksStarted
 from skep.core.job import JobState
 from skep.core.step import Scheduler
 from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
-from skep.testing import World, cluster, job, trace
-from skep.testing.invariants import Checker
-from skep.testing.shared_invariants import check_shared
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 OTHERS = ("fifo", "sjf", "srtf", "srsf", "drf", "yarn-cs")

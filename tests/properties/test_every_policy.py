@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import World
 from worlds import examples, finish_explaining, worlds
 
 from skep.core.job import JobState
 from skep.core.needs import Need
 from skep.policies.registry import needs_of, policies
-from skep.testing import World
 
 EVERY = sorted(policies())
 SOME = examples(60)

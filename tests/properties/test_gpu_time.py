@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_sharing_policies import sharing_jobs
+from tests.support import cluster, node, trace
 from worlds import examples, jobs, policy_specs
 
 from skep.core.events import Event
@@ -21,7 +22,6 @@ from skep.metrics.gpu_time import busy_gpu_s, held_gpu_s, useful_gpu_s
 from skep.policies.registry import policies
 from skep.profiles.native import read_native
 from skep.service.loop import run
-from skep.testing import cluster, node, trace
 from skep.traces.trace import TraceJob
 
 PROFILE = read_native(

@@ -6,6 +6,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import World, check, cluster, job, snapshot, trace
+from tests.support.invariants import check_books
+from tests.support.world import WorldCourse
 from worlds import examples, fork_of, taken_up, worlds
 
 from skep.core.chance import draw as draw_bits
@@ -22,9 +25,6 @@ from skep.core.view import Trigger
 from skep.policies.pipeline import Pipeline
 from skep.policies.place import PLACES
 from skep.policies.registry import policies
-from skep.testing import World, check, cluster, job, snapshot, trace
-from skep.testing.invariants import check_books
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 every_policy = pytest.mark.parametrize("name", sorted(policies()))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import World, job, trace
 
 from skep.clusters import read_cluster
 from skep.core.chance import draw
 from skep.policies.registry import policies
-from skep.testing import World, job, trace
 from skep.traces.trace import Trace
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import cluster, node, snapshot_cluster
+from tests.support.invariants import Held, check_books, count_use
 from worlds import examples
 
 from skep.core.cluster import TRIAL, UNLIMITED, Allocation, Cluster, Slice, bits
 from skep.core.errors import InvariantBroken
 from skep.core.share import SHARED
-from skep.testing import cluster, node, snapshot_cluster
-from skep.testing.invariants import Held, check_books, count_use
 
 MEMORY_MIB = 16 * 1024
 OWNERS = (0, 1, 2, 3, TRIAL, -7)

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.engines import NoEngine
+from tests.support.invariants import check
+from tests.support.snapshot import snapshot
 
 from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cluster import Allocation, NodeSpec
@@ -35,9 +38,6 @@ from skep.service.recover import recompute, recover
 from skep.service.store import JobFilter, Notice, Store, Writes
 from skep.service.turn import Command
 from skep.service.writer import Writer
-from skep.testing.engines import NoEngine
-from skep.testing.invariants import check
-from skep.testing.snapshot import snapshot
 
 VCS = """
 nodes: [{name: a, gpus: 4}, {name: b, gpus: 4}, {name: c, gpus: 4}]

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shared_worlds import SharedWorld, shared_worlds
 from test_gpu_time import any_jobs
+from tests.support import World, trace
+from tests.support.world import WorldCourse
 from worlds import examples, policy_specs, worlds
 
 from skep.core.events import Event, JobSubmitted, TasksExited
 from skep.core.needs import Need
 from skep.experiments.owners import knows_durations, shown_jobs
 from skep.policies.registry import needs_of, policies
-from skep.testing import World, trace
-from skep.testing.world import WorldCourse
 from skep.traces.trace import Trace, TraceJob
 
 every_policy = pytest.mark.parametrize("name", sorted(policies()))

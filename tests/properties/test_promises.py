@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shared_worlds import SharedWorld, shared_worlds
 from test_elastic import elastic
+from tests.support import World, cluster, job, node, snapshot, trace
+from tests.support.world import WorldCourse, use
 from worlds import examples, fork_of, policy_specs, with_promise, worlds
 
 from skep.core.events import Event
 from skep.core.job import Job, JobState
 from skep.core.share import Share
-from skep.testing import World, cluster, job, node, snapshot, trace
-from skep.testing.world import WorldCourse, use
 from skep.traces.trace import TraceJob
 
 HOUR_S = 3600.0

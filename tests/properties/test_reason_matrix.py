@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from remedies import explained, starts_with
 from shared_worlds import SharedWorld
+from tests.support import World, job, trace
+from tests.support.world import WorldCourse
 
 from skep.core.events import Event, JobHeld, NodeDrained, NodeUndrained
 from skep.core.job import JobState
 from skep.core.refusal import End, Refusal, Release, Succeed, Undrain, Wait
 from skep.experiments.sharing import read_shared
 from skep.policies.registry import policies
-from skep.testing import World, job, trace
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 

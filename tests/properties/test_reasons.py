@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from remedies import can_be_made, explained, starts_with
 from shared_worlds import SharedWorld, shared_worlds
+from tests.support import World
 from worlds import examples, worlds
 
 from skep.core.job import JobState
 from skep.core.model import JobSpec
 from skep.core.refusal import NEVER
 from skep.policies.registry import policies
-from skep.testing import World
 
 # Their order and their places depend on more than the queue: on the history that the ended jobs add to (lucid), on
 # moves in the same round (antman), on the promises of other jobs (singularity).

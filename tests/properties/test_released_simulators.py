@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from released_twins import Twin, all_anew, any_gpus, by_key, by_queue, first_node, fullest_node, in_rounds, in_turn
+from tests.support import cluster, job, trace
 from worlds import examples
 
 from skep.experiments.simulate import Experiment, Options
-from skep.testing import cluster, job, trace
 
 Row = tuple[int, int, int]
 """Submission, work, gpus."""

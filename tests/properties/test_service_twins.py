@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from released_twins import any_gpus, fullest_node
 from service_twins import Elas, Gittins, Las, Queues, Rule, Twin
 from service_twins import World as TwinWorld
+from tests.support import World, cluster, job, trace
 from worlds import examples
-
-from skep.testing import World, cluster, job, trace
 
 PLACES = {"any": any_gpus, "consolidate": fullest_node}
 

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shared_worlds import SharedWorld, shared_worlds
 from test_kernel import replay_and_compare
+from tests.support import World, cluster, job, node, snapshot, trace
+from tests.support.sharers import MODES, SHARERS
+from tests.support.world import WorldCourse
 from worlds import examples, fork_of, worlds
 
 from skep.core.events import Event
 from skep.core.job import JobState
 from skep.core.state import State
-from skep.testing import World, cluster, job, node, snapshot, trace
-from skep.testing.sharers import MODES, SHARERS
-from skep.testing.world import WorldCourse
 
 
 @st.composite

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shared_worlds import SharedWorld, planner_of, shared_worlds
+from tests.support import job, role, take_trigger, trace
+from tests.support.shared_invariants import check_shared, unserved
+from tests.support.snapshot import snapshot, snapshot_cluster
 from worlds import examples, finish_explaining, fork_of
 
 from skep.clusters import read_layout
@@ -18,9 +21,6 @@ from skep.core.snapshot import dump, load
 from skep.experiments.sharing import hardware_cluster
 from skep.metrics.run import JobRow
 from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
-from skep.testing import job, role, take_trigger, trace
-from skep.testing.shared_invariants import check_shared, unserved
-from skep.testing.snapshot import snapshot, snapshot_cluster
 
 WALKS_ON = ("fifo:walk=skip", "sjf:walk=skip", "drf:walk=skip", "yarn-cs:walk=skip,take_back=2")
 """A job that does not fit keeps no other from starting."""

@@ -7,6 +7,8 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import World, cluster, job, trace
+from tests.support.world import WorldCourse
 from worlds import examples, outages
 
 from skep.core.cluster import Allocation
@@ -16,8 +18,6 @@ from skep.core.step import Scheduler
 from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
 from skep.profiles.native import read_native
-from skep.testing import World, cluster, job, trace
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 FACTOR = 0.5

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import World, cluster, job, node, trace
 from worlds import examples, fork_of, outages, policy_specs
 
 from skep.core.job import JobState
@@ -15,7 +16,6 @@ from skep.policies.place.beside import Beside
 from skep.policies.place.labelled import Labelled
 from skep.policies.place.lanes import Lanes
 from skep.policies.registry import policies
-from skep.testing import World, cluster, job, node, trace
 from skep.traces.trace import TraceJob
 
 SHARING = sorted(name for name, policy in policies().items() if Need.SHARE in policy.needs())

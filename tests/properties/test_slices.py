@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import cluster, job, trace
 from worlds import examples
 
 from skep.core.actions import Action, Launch, Resume, Stop, Suspend
@@ -16,7 +17,6 @@ from skep.core.events import TasksExited
 from skep.engines.sim.engine import Simulator
 from skep.engines.sim.rates import Slices
 from skep.profiles.sharing import Costs
-from skep.testing import cluster, job, trace
 
 TWO = Allocation((Slice(0, 0b11, tasks=2),), 2)
 SWITCH_S = 0.25

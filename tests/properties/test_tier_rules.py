@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from test_promises import promise_of, promised_worlds
+from tests.support import World, cluster, job, trace
+from tests.support.world import WorldCourse
 from worlds import examples
 
 from skep.core.events import Event
 from skep.core.job import Job, JobState
 from skep.core.share import Share
 from skep.policies.tiers import TierPipeline
-from skep.testing import World, cluster, job, trace
-from skep.testing.world import WorldCourse
 
 TURN_S = 900.0
 

@@ -8,6 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shared_worlds import SharedWorld, planner_of, shared_worlds
 from test_kernel import replay_and_compare
+from tests.support import World, check, cluster, job, node, snapshot, trace
+from tests.support.shared_invariants import check_shared
+from tests.support.turns import TURNS
+from tests.support.world import WorldCourse
 from worlds import examples, fork_of, worlds
 
 from skep.clusters.read import read_text
@@ -16,10 +20,6 @@ from skep.core.job import JobState
 from skep.core.state import State
 from skep.core.timers import TimerKind
 from skep.experiments.sharing import hardware_cluster
-from skep.testing import World, check, cluster, job, node, snapshot, trace
-from skep.testing.shared_invariants import check_shared
-from skep.testing.turns import TURNS
-from skep.testing.world import WorldCourse
 
 
 @st.composite

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import World, cluster, job, trace
 from worlds import clusters, examples, worlds
 
 from skep.core.cluster import Allocation, Cluster, Node, Slice, lowest_bits
@@ -20,7 +21,6 @@ from skep.metrics.summary import presence
 from skep.policies.estimate.gittins import Gittins
 from skep.policies.order.queues import Queues
 from skep.policies.place import PLACES
-from skep.testing import World, cluster, job, trace
 
 # Preemption: who runs --------------------------------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ import os
 import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
+from tests.support import World, cluster, job, node, role, trace
+from tests.support.world import WorldCourse
 
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError
@@ -29,8 +31,6 @@ from skep.core.share import Share
 from skep.core.why import why
 from skep.policies.adjust.named import ADJUSTERS
 from skep.policies.registry import Knob, Setting, build_planner, policies
-from skep.testing import World, cluster, job, node, role, trace
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 

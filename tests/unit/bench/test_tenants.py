@@ -8,9 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.support import job, trace
 
 from skep.metrics.run import JobRow
-from skep.testing import job, trace
 
 FILE = Path(__file__).resolve().parents[3] / "bench" / "tenants.py"
 

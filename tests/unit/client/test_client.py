@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.fake_api import FakeAnswer, FakeApi, events, job
 
 from skep import Client
 from skep.client import Denied, NoServer, ServerFault, exit_code, name_of
 from skep.core.errors import Conflict, InputError, NotFound
-from skep.testing.fake_api import FakeAnswer, FakeApi, events, job
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.support import check, cluster, take_trigger, trace
+
 from skep.core.actions import Action, Launch
 from skep.core.cluster import Allocation, Slice
 from skep.core.events import Event, JobSubmitted, TasksStarted
@@ -11,7 +13,6 @@ from skep.core.job import Job
 from skep.core.plan import Plan
 from skep.core.state import State
 from skep.core.view import Trigger
-from skep.testing import check, cluster, take_trigger, trace
 from skep.traces.trace import TraceJob
 
 

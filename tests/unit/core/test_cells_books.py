@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.cells_invariants import check_cell_books
 from tests.unit.scenarios.small_cells import layout
 
 from skep.core.cells.cells import Cells
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, VirtualCell
-from skep.testing.cells_invariants import check_cell_books
 
 GPU, NODE, RACK = 1, 3, 4
 

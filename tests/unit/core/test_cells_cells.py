@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.cells_invariants import check_cell_books
 from tests.unit.scenarios.small_cells import layout
 
 from skep.core.cells.books import runs_of
@@ -11,7 +12,6 @@ from skep.core.cells.hardware import Hardware, cluster_of
 from skep.core.cells.layout import CellSpec, CellType, Layout, Sku
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, PhysicalCell, set_uses
 from skep.core.cluster import UNLIMITED, Slice
-from skep.testing.cells_invariants import check_cell_books
 
 
 def physical(cells: Cells, kind: str) -> list[PhysicalCell]:

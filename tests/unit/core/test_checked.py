@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.support import job
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.checked import BadPlan, checked_plan
@@ -12,7 +13,6 @@ from skep.core.job import JobState
 from skep.core.plan import Decision
 from skep.core.record import PlanRecord
 from skep.core.snapshot import dump
-from skep.testing import job
 
 FREE = gpus(0, 0b1)
 TAKEN = gpus(1, 0b1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import cluster, node, snapshot_cluster
+from tests.support.invariants import check_books
 
 from skep.core.cluster import GONE, TRIAL, Allocation, Cluster, NodeSpec, Slice, Tenant, bits, lowest_bits
 from skep.core.errors import InvariantBroken
-from skep.testing import cluster, node, snapshot_cluster
-from skep.testing.invariants import check_books
 
 
 def whole(index: int, mask: int, **more: int) -> Allocation:

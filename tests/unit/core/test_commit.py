@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.support import job
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.actions import Launch, Limit, Tune
@@ -12,7 +13,6 @@ from skep.core.errors import InvariantBroken
 from skep.core.job import JobState
 from skep.core.refusal import Cause
 from skep.core.timers import LEASE
-from skep.testing import job
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable
 
 import pytest
+from tests.support import cluster, job
 
 from skep.core import history as module
 from skep.core.history import History, Spread
@@ -14,7 +15,6 @@ from skep.core.knowledge import Knowledge
 from skep.core.needs import Need
 from skep.core.snapshot import dump, load
 from skep.core.state import State
-from skep.testing import cluster, job
 
 
 def ended(number: int, gpus: int, work_s: float, *, user: str = "ann", model: str = "", vc: str = "a") -> Job:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import cluster, node
 
 from skep.core.cluster import TRIAL, WHOLE, Allocation, Cluster, Slice
 from skep.core.errors import InvariantBroken
-from skep.testing import cluster, node
 
 
 def one(piece: Slice, gpus: int = 0) -> Allocation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import get_args
 
+from tests.support import cluster, job, trace
 from tests.unit.core.by_hand import gpus
 
 from skep.core.actions import Launch
@@ -24,7 +25,6 @@ from skep.core.events import (
 )
 from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
-from skep.testing import cluster, job, trace
 
 EXIT = TasksExited("a", Exit.NODE_LOST, 0.0)
 SUSPENDED, RESUMED = TasksSuspended("b", 1.0), TasksResumed("c", 1.0, 1.0, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import job
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.actions import Stop
@@ -11,7 +12,6 @@ from skep.core.job import JobState
 from skep.core.memory import LENT, Of, Slot
 from skep.core.refusal import Cause
 from skep.core.timers import LIMIT, PLAN
-from skep.testing import job
 
 NOTE = Slot("test", int, Of.JOB)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import job, take_trigger
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.actions import Launch
@@ -19,7 +20,6 @@ from skep.core.events import (
 from skep.core.fold.endings import leave_group
 from skep.core.job import JobState
 from skep.core.model import GroupRef, JobSpec, gpu_shape
-from skep.testing import job, take_trigger
 
 
 def needy(name: str, *needs: str) -> JobSubmitted:

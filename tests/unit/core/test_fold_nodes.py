@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import job
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.cluster import NodeSpec
@@ -18,7 +19,6 @@ from skep.core.events import (
     OthersChanged,
 )
 from skep.core.others import NodeUse
-from skep.testing import job
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import job
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.errors import InvariantBroken
@@ -21,7 +22,6 @@ from skep.core.group import FIRST_FAILED, FIRST_SUCCEEDED, GroupSpec
 from skep.core.job import JobState
 from skep.core.model import GroupRef
 from skep.core.timers import BACK_OFF
-from skep.testing import job
 
 
 def test_a_submitted_job_is_news_to_the_planner() -> None:

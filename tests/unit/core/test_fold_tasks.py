@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import job
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.actions import Stop, Suspend
@@ -23,7 +24,6 @@ from skep.core.job import JobState
 from skep.core.progress import Report
 from skep.core.snapshot import dump
 from skep.core.timers import LIMIT
-from skep.testing import job
 
 
 @pytest.fixture

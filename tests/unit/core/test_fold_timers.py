@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.support import job
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.actions import Stop
 from skep.core.events import Exit, JobHeld, TasksExited, TimerDue
 from skep.core.job import JobState
 from skep.core.timers import BACK_OFF, LEASE, LIMIT, PLAN, Timer
-from skep.testing import job
 
 
 @pytest.fixture

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.support import cluster
+
 from skep.core.allocation import Allocation, Slice
 from skep.core.fragments import Fragments, typical_tasks
 from skep.core.model import gpu_shape
-from skep.testing import cluster
 
 HALF, ONE, TWO = gpu_shape(1, gpu_milli=500), gpu_shape(1), gpu_shape(2)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import check, cluster, job, snapshot
 
 from skep.core.events import Exit, GroupEnded, GroupFormed, JobsForgotten, JobSubmitted, StopRequested, TasksExited
 from skep.core.group import ALL_ENDED, FIRST_FAILED, FIRST_SUCCEEDED, NEVER, EndsWhen, Enough, GroupKind, GroupSpec
@@ -13,7 +14,6 @@ from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.policies.registry import Setting, build_planner
-from skep.testing import check, cluster, job, snapshot
 
 G = GroupRef("g")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import job
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.events import TasksSuspended
 from skep.core.job import amount_of, in_proportion
 from skep.core.model import Role, Shape, gpu_shape
 from skep.core.refusal import Cause, Waiting
-from skep.testing import job
 
 
 def test_counters_grow_while_a_job_runs() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support import cluster
+from tests.support import job as trace_job
 
 from skep.core import knowledge as module
 from skep.core.allocation import Allocation, Slice
@@ -14,8 +16,6 @@ from skep.core.knowledge import Knowledge, SpeedKey, place_of
 from skep.core.model import JobSpec, Shape, gpu_shape
 from skep.core.progress import Report
 from skep.core.standstill import Standstills
-from skep.testing import cluster
-from skep.testing import job as trace_job
 
 JOB = Job(trace_job(2, id="a", model="bert").spec, 0, 0.0)
 ALONE = SpeedKey("bert", "v100", 2)

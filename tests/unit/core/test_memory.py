@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.support import cluster, job, snapshot, take_trigger, trace
 
 from skep.core.cluster import Allocation, Slice
 from skep.core.events import ClusterChanged, Event, Exit, JobSubmitted, PolicyChanged, PolicyFailed, TasksExited
@@ -11,7 +12,6 @@ from skep.core.memory import LENT, OWNED, Memory, MemoryChange, Of, Owned, Slot,
 from skep.core.record import decode_plan, encode_plan, replay
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
-from skep.testing import cluster, job, snapshot, take_trigger, trace
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.support import job
+
 from skep.core.needs import SIMULATED, Lack, Need, Offer, count_offers, lacks, offered_by, offered_needs
 from skep.core.ports import Capability
-from skep.testing import job
 
 ALL = frozenset(Need)
 

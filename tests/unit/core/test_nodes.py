@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.support.builders import cluster
+from tests.support.invariants import check
+from tests.support.snapshot import snapshot, snapshot_cluster
 
 from skep.core.actions import Action, Launch
 from skep.core.cluster import GONE, Cluster, NodeSpec
@@ -28,9 +31,6 @@ from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.policies.registry import Setting, build_planner
-from skep.testing.builders import cluster
-from skep.testing.invariants import check
-from skep.testing.snapshot import snapshot, snapshot_cluster
 
 
 class World:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import job
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.actions import Launch, Move, Resume, Stop, Suspend
 from skep.core.events import Exit, TasksExited, TasksMoved, TasksSuspended
 from skep.core.orders import in_flight
-from skep.testing import job
 
 
 @pytest.fixture

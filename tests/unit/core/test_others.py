@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from tests.support.builders import job
+from tests.support.invariants import check
+from tests.support.snapshot import snapshot
+
 from skep.core.allocation import Allocation, Slice
 from skep.core.cluster import Cluster, NodeSpec
 from skep.core.events import (
@@ -20,9 +24,6 @@ from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.policies.registry import Setting, build_planner
-from skep.testing.builders import job
-from skep.testing.invariants import check
-from skep.testing.snapshot import snapshot
 
 
 class Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
+from tests.support import check, cluster, job, snapshot, take_trigger, trace
 
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InvariantBroken
@@ -12,7 +13,6 @@ from skep.core.events import Exit, JobSubmitted, TasksExited, TasksStarted
 from skep.core.job import JobState
 from skep.core.plan import Decision
 from skep.core.state import State
-from skep.testing import check, cluster, job, snapshot, take_trigger, trace
 
 ONE = Allocation((Slice(0, 0b1),), 1)
 TWO = Allocation((Slice(0, 0b110, tasks=2),), 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.support import check, cluster, job, snapshot, take_trigger, trace
 
 from skep.core.actions import Checkpoint, Launch, Limit, Stop, Tune
 from skep.core.checked import BadPlan, checked_plan
@@ -19,7 +20,6 @@ from skep.core.refusal import Cause
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
 from skep.core.timers import LEASE
-from skep.testing import check, cluster, job, snapshot, take_trigger, trace
 
 ONE = Allocation((Slice(0, 0b1),), 1)
 TWO = Allocation((Slice(0, 0b110, tasks=2),), 2)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.support import cluster, node
+
 from skep.core.allocation import Allocation, Slice
 from skep.core.cluster import bits
-from skep.testing import cluster, node
 
 
 def test_nodes_are_listed_by_their_free_gpus() -> None:

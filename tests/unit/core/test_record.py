@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support import job
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.events import TasksStarted
@@ -10,7 +11,6 @@ from skep.core.memory import Of, Slot
 from skep.core.record import Entry, PlanRecord, fold, record, replay
 from skep.core.refusal import Cause
 from skep.core.snapshot import dump
-from skep.testing import job
 
 SLOT = Slot("count", int, Of.JOB)
 

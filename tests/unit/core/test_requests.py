@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from tests.support import job
+
 from skep.core.job import Job
 from skep.core.knowledge import Knowledge
 from skep.core.model import gpu_shape
 from skep.core.requests import KEPT, SPARE, Requests
-from skep.testing import job
 
 SHAPES = [gpu_shape(gpus) for gpus in range(1, 8)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from test_plan_steps import TWO, state_with
+from tests.support import World, cluster, job, trace
 
 from skep.core.actions import Move
 from skep.core.allocation import Allocation, Seat, Slice, sits_right
@@ -13,7 +14,6 @@ from skep.core.events import TasksMoved
 from skep.core.plan import Decision
 from skep.core.record import PlanRecord, decode_plan, encode_plan, replay
 from skep.core.snapshot import dump, fork, load
-from skep.testing import World, cluster, job, trace
 
 PS_AND_WORKERS = Allocation(
     (Slice(0, 0b11110, role=1, tasks=2), Slice(1, role=0), Slice(1, 0b11, role=1), Slice(2, role=0)), 6

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.support import check, cluster, job, node, snapshot, take_trigger, trace
+from tests.support.invariants import check_books
 
 from skep.core.actions import Launch, Reshare
 from skep.core.checked import BadPlan, checked_plan
@@ -16,8 +18,6 @@ from skep.core.record import PlanRecord, decode_plan, encode_plan, record, repla
 from skep.core.share import EXCLUSIVE, MIG_PROFILES, MODES, SHARED, clash, fault_of
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
-from skep.testing import check, cluster, job, node, snapshot, take_trigger, trace
-from skep.testing.invariants import check_books
 
 ONE = Allocation((Slice(0, 0b1, gpu_mem_mib=4096),), 1)
 TURNS = ONE.on_terms(mode="slice", milli=0, limit=WHOLE, group="g", weight=2, quantum_ms=500)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.support import check, cluster, job, trace
+
 from skep.core.actions import Action, Launch, Move, Resume, Stop, Suspend
 from skep.core.cluster import Allocation, Slice
 from skep.core.declared import Declares
@@ -30,7 +32,6 @@ from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.core.view import Trigger
 from skep.policies.registry import Setting, build_planner
-from skep.testing import check, cluster, job, trace
 from skep.traces.trace import TraceJob
 
 

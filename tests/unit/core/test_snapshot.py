@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from tests.support import check, cluster, job
+from tests.support.snapshot import snapshot
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.cluster import NodeSpec
 from skep.core.events import JobHeld, NodeDrained, NodeJoined
 from skep.core.refusal import Cause
 from skep.core.snapshot import dump, fork, load
-from skep.testing import check, cluster, job
-from skep.testing.snapshot import snapshot
 
 
 def world() -> ByHand:

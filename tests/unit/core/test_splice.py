@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import cluster, job, role, trace
+from tests.support.invariants import fault_of
 
 from skep.core.allocation import Seat
 from skep.core.checked import is_shape
@@ -12,8 +14,6 @@ from skep.core.model import Role, Shape, gpu_shape
 from skep.engines.sim.engine import Simulator
 from skep.profiles.native import read_native
 from skep.profiles.sharing import Costs, Sharing
-from skep.testing import cluster, job, role, trace
-from skep.testing.invariants import fault_of
 
 
 def spliced(*workers: int, gpus: float | None = None) -> Allocation:

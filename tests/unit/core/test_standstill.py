@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.support import cluster, job, node
 
 from skep.core.events import JobSubmitted, NodeJoined
 from skep.core.knowledge import Knowledge, Unknown
 from skep.core.model import JobSpec, Shape, gpu_shape
 from skep.core.standstill import NOWHERE, Standstills
 from skep.core.state import State
-from skep.testing import cluster, job, node
 
 
 class Table(Unknown):

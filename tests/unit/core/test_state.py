@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
+from tests.support import job, take_trigger
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.cluster import Slice
 from skep.core.events import JobSubmitted, TasksStarted, TimerDue
 from skep.core.model import JobSpec, gpu_shape
 from skep.core.timers import LIMIT, PLAN, Timer
-from skep.testing import job, take_trigger
 
 
 def test_events_and_decisions_make_a_later_version() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import cluster
 
 from skep.core.actions import Launch
 from skep.core.cluster import Allocation, Slice
@@ -16,7 +17,6 @@ from skep.core.step import PLANS_MAX, PlannerChange, Scheduler
 from skep.core.view import Trigger, View
 from skep.policies.idle import Idle
 from skep.policies.registry import Setting, build_planner
-from skep.testing import cluster
 
 
 class Noting(Idle):

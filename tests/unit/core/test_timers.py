@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 
+from tests.support import take_trigger
+from tests.support.builders import cluster
+from tests.support.snapshot import snapshot
+
 from skep.core.actions import Action, Launch, Stop
 from skep.core.cluster import Cluster
 from skep.core.events import (
@@ -25,9 +29,6 @@ from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.core.timers import LEASE, LIMIT, Timer, Timers
 from skep.policies.registry import Setting, build_planner
-from skep.testing import take_trigger
-from skep.testing.builders import cluster
-from skep.testing.snapshot import snapshot
 
 
 class World:

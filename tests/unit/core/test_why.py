@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import World, cluster, job, trace
+from tests.support.world import WorldCourse
 
 from skep.core.events import Event, JobHeld, JobSubmitted
 from skep.core.refusal import Cause, End, Refusal, Release, Succeed, Wait
 from skep.core.why import why
-from skep.testing import World, cluster, job, trace
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 

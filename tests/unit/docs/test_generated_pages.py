@@ -25,10 +25,11 @@ def test_generated_pages_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_every_metric_of_the_grafana_dashboard_exists(tmp_path: Path) -> None:
+    from tests.support.engines import NoEngine
+
     from skep.server.metrics import ServerMetrics
     from skep.service.live import Live
     from skep.service.store import Store
-    from skep.testing.engines import NoEngine
 
     live = Live(Store(tmp_path / "skep.db"), lambda live: NoEngine(), lambda: 0.0, cluster=("1x8", "1x8"))
     try:

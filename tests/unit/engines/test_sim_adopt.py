@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.support import check, cluster, job, node, take_trigger, trace
+from tests.support.world import WorldCourse
 
 from skep.core.actions import Resume
 from skep.core.cluster import Allocation, Slice
@@ -31,8 +33,6 @@ from skep.experiments.simulate import Experiment
 from skep.policies.idle import Idle
 from skep.profiles.native import read_native
 from skep.service.loop import run
-from skep.testing import check, cluster, job, node, take_trigger, trace
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 

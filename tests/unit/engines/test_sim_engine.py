@@ -6,6 +6,8 @@ import math
 
 import msgspec
 import pytest
+from tests.support import World, check, cluster, job, trace
+from tests.support.world import WorldCourse
 
 from skep.core.cluster import Allocation, Slice
 from skep.core.declared import Declares
@@ -21,8 +23,6 @@ from skep.core.view import Trigger
 from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow
 from skep.profiles.native import read_native
-from skep.testing import World, check, cluster, job, trace
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.support import cluster, job
+
 from skep.engines.sim.rates import AGENDA_LEAST, Rates
 from skep.engines.sim.task import SimTask
-from skep.testing import cluster, job
 
 
 def test_milestones_of_earlier_runs_do_not_pile_up() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.support import cluster, job, trace
 
 from skep.core.actions import Launch, Reshare, Resume, Stop, Suspend
 from skep.core.cluster import WHOLE, Allocation, Slice
 from skep.core.events import Event, ProgressReported, TasksExited, TasksResumed, TasksStarted
 from skep.engines.sim.engine import Simulator
 from skep.profiles.sharing import Costs
-from skep.testing import cluster, job, trace
 
 TWO = Allocation((Slice(0, 0b11, tasks=2),), 2)
 FREE = Costs(switch_s=0.0)

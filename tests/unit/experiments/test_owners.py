@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 
+from tests.support import cluster, job, trace
+
 from skep.core.model import told
 from skep.experiments.owners import with_estimates
 from skep.experiments.simulate import Experiment, Options
-from skep.testing import cluster, job, trace
 
 JOBS = trace(*(job(1, work=100.0 + number, at=float(number), id=f"j{number}") for number in range(400))).jobs
 

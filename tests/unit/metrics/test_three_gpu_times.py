@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support import cluster, job, trace
 
 from skep.core.share import Share
 from skep.experiments.simulate import Experiment, Options
 from skep.profiles.native import read_native
-from skep.testing import cluster, job, trace
 from skep.traces.trace import TraceJob
 
 PROFILE = read_native(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.support import World, cluster, trace
+from tests.support.world import WorldCourse
+
 from skep.policies.pipeline import Pipeline
-from skep.testing import World, cluster, trace
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import World, cluster, job, node, role, trace
+from tests.support.world import WorldCourse
 
 from skep.clusters import read_layout
 from skep.core.events import Event
@@ -17,8 +19,6 @@ from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow, Run
 from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
 from skep.profiles.read import read_profile
-from skep.testing import World, cluster, job, node, role, trace
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 FREE = "afs-l:restart=0"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import World, cluster, job, node, trace
+from tests.support.world import WorldCourse
 
 from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.share import Claim, Share
 from skep.policies.registry import Setting, build_planner
 from skep.profiles.native import read_native
-from skep.testing import World, cluster, job, node, trace
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 from skep.verify.play import play_jobs
 

@@ -6,6 +6,7 @@ import math
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import job
 
 from skep.core.cluster import Allocation
 from skep.core.job import Job, JobState
@@ -14,7 +15,6 @@ from skep.policies.lines import Entry, Head, Line
 from skep.policies.order.base import TICKS
 from skep.policies.order.progress import ProgressAndService
 from skep.policies.running import EARLY, Running
-from skep.testing import job
 
 numbers = st.integers(0, 30)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.support import World, cluster, job, trace
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.job import Job
@@ -12,7 +13,6 @@ from skep.core.model import told
 from skep.policies.easy import left_s, reserved_start
 from skep.policies.estimate.duration import Duration
 from skep.policies.place import PLACES
-from skep.testing import World, cluster, job, trace
 from skep.traces.trace import TraceJob
 
 ANY = PLACES["any"]()

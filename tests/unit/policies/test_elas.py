@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import job
 
 from skep.core.errors import InputError
-from skep.testing import job
 from skep.verify.play import play, play_jobs
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import job
 
-from skep.testing import job
 from skep.verify.play import finishes, play, play_jobs, starts
 
 BLOCKED = [(0, 100, 2), (0, 10, 4), (0, 10, 1), (0, 200, 1)]

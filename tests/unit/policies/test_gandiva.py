@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.support import World, cluster, job, node, trace
+from tests.support.world import WorldCourse
 
 from skep.clusters.read import read_text
 from skep.core.cluster import Cluster
@@ -13,8 +15,6 @@ from skep.experiments.simulate import Experiment, Options
 from skep.policies.adjust.effects import Adjustment
 from skep.policies.adjust.pack import VERDICTS
 from skep.profiles.native import read_native
-from skep.testing import World, cluster, job, node, trace
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 SHARE = 0.5 - 0.1 / 120

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from tests.support import job
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.ports import Planner
 from skep.core.refusal import Cause
 from skep.core.rounds import everything
 from skep.policies.idle import Idle
-from skep.testing import job
 
 
 def test_it_starts_nothing_and_stops_nothing() -> None:

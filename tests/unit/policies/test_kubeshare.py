@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import World, cluster, job, node, role, trace
+from tests.support.invariants import check
 
 from skep.core.cluster import Cluster, Slice
 from skep.core.model import Role
 from skep.core.share import Share
 from skep.policies.place.labelled import Labelled, go_together
 from skep.policies.place.simple import Consolidate
-from skep.testing import World, cluster, job, node, role, trace
-from skep.testing.invariants import check
 from skep.traces.trace import TraceJob
 
 Seats = dict[str, list[tuple[int, int]]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import World, cluster, job, role, trace
 
 from skep.core.errors import InputError
 from skep.core.needs import Need
@@ -10,7 +11,6 @@ from skep.policies.adjust.pairs import JUMBO, MEDIUM, TINY, score
 from skep.policies.place.partition import EXTRA
 from skep.policies.registry import Setting, build_planner
 from skep.profiles.native import read_native
-from skep.testing import World, cluster, job, role, trace
 from skep.traces.trace import TraceJob
 from skep.verify.play import Times, play, play_jobs, starts
 

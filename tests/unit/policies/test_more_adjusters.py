@@ -6,6 +6,9 @@ import math
 from types import SimpleNamespace
 
 import pytest
+from tests.support import World, cluster, job, trace
+from tests.support.adjusters import ADJUSTED
+from tests.support.world import WorldCourse
 
 from skep.core.cluster import WHOLE, Allocation, Slice
 from skep.core.events import JobSubmitted, ProgressReported, TasksStarted
@@ -15,9 +18,6 @@ from skep.core.view import Trigger
 from skep.policies.adjust.effects import Adjustment
 from skep.policies.adjust.throttle import Throttle
 from skep.policies.seats import Seats
-from skep.testing import World, cluster, job, trace
-from skep.testing.adjusters import ADJUSTED
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import World, cluster, job, trace
 
 from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.share import Share
 from skep.policies.registry import Setting, build_planner, needs_of
-from skep.testing import World, cluster, job, trace
 
 
 def test_jobs_of_any_order_take_turns() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import Checker, cluster, job, trace
 
 from skep.core.events import Event
 from skep.core.job import JobState
@@ -14,7 +15,6 @@ from skep.policies.place import PLACES
 from skep.policies.registry import policies
 from skep.profiles.gavel import GavelProfile, Row
 from skep.service.loop import run
-from skep.testing import Checker, cluster, job, trace
 from skep.traces.trace import TraceJob
 
 PAIRS = {("big", 1): 3.0, ("small", 1): 3.0, ("loud", 1): 0.0}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import World, cluster, job, node, role, trace
 
 from skep.core.cluster import Cluster
 from skep.core.events import Event, TasksStarted
 from skep.core.model import told
 from skep.experiments.simulate import Experiment
 from skep.metrics.run import JobRow
-from skep.testing import World, cluster, job, node, role, trace
 from skep.traces.trace import TraceJob
 
 

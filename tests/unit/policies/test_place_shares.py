@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.support import cluster, job, node, role
 
 from skep.core.cluster import Allocation, Cluster, Slice
 from skep.core.job import Job
@@ -13,7 +14,6 @@ from skep.core.plan import Plan
 from skep.core.view import ClusterView, JobView, NodeView, PoolView
 from skep.policies.place import PLACES
 from skep.policies.place.simple import Consolidate
-from skep.testing import cluster, job, node, role
 
 
 def found(there: Cluster, *roles: Role, place: str = "consolidate") -> list[tuple[int, int, int]] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support import cluster, job
 
 from skep.core.errors import InputError
 from skep.core.events import JobSubmitted
@@ -12,7 +13,6 @@ from skep.core.needs import Need
 from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.policies.registry import Setting, build_planner, needs_of
-from skep.testing import cluster, job
 
 OWN = """
 from skep.policies import Order

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.support import World, cluster, job, trace
+from tests.support.world import WorldCourse
 
 from skep.clusters.read import read_text
 from skep.core.errors import InputError
@@ -30,8 +32,6 @@ from skep.policies.registry import (
     policies,
 )
 from skep.policies.shared.build import build_whole
-from skep.testing import World, cluster, job, trace
-from skep.testing.world import WorldCourse
 
 SETTING = Setting(cluster("2x4"), vcs=("a", "b"))
 

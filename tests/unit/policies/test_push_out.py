@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import cluster, job, trace
 
 from skep.core import orders
 from skep.core.job import Job, JobState
@@ -17,7 +18,6 @@ from skep.policies.adjust.preempt import Preempt
 from skep.policies.estimate.duration import Duration
 from skep.policies.order.simple import Fifo, Remaining
 from skep.policies.running import Running
-from skep.testing import cluster, job, trace
 
 
 class Fallen(Remaining):

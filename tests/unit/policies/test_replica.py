@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import World, cluster, job, trace
 
 from skep.core.errors import InputError
 from skep.metrics.run import JobRow
-from skep.testing import World, cluster, job, trace
 from skep.traces.trace import TraceJob
 
 

@@ -6,6 +6,7 @@ import math
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import job
 
 from skep.core.cluster import Allocation
 from skep.core.job import Job, JobState
@@ -13,7 +14,6 @@ from skep.policies.lines import Entry, Line
 from skep.policies.order.base import TICKS
 from skep.policies.order.simple import LeastAttained
 from skep.policies.running import EARLY, Running
-from skep.testing import job
 
 # Thirds and a coarse grid: many keys are equal, or equal but for rounding.
 amounts = st.integers(0, 40).map(lambda number: number * 100 / 3)

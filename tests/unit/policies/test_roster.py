@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tests.support import job
+from tests.support.world import WorldCourse
 from tests.unit.policies.begun import begun as begun_with
 
 from skep.policies.pipeline import Pipeline
-from skep.testing import job
-from skep.testing.world import WorldCourse
 
 
 def begun(policy: str, *, steps: int = 1) -> tuple[WorldCourse, Pipeline]:

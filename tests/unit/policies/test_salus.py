@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import World, cluster, job, node, trace
+from tests.support.world import WorldCourse
 
 from skep.core.share import Share
 from skep.core.why import why
 from skep.policies.place.lanes import Found, LaneMemory, find_lane
-from skep.testing import World, cluster, job, node, trace
-from skep.testing.world import WorldCourse
 from skep.traces.trace import TraceJob
 
 GIB = 1024

@@ -6,11 +6,11 @@ import random
 from typing import Any
 
 import pytest
+from tests.support import job
 from tests.unit.policies.begun import begun
 
 from skep.policies import room
 from skep.policies.rising import Rising
-from skep.testing import job
 
 
 def test_when_a_preempted_job_returns_behind_others_nothing_is_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.support import job, trace
 
 from skep.clusters import read_layout
 from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment
-from skep.testing import job, trace
 
 NODES, JOBS = 64, 400
 

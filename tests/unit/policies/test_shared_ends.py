@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.support import job, trace
 
 from skep.clusters import read_layout
 from skep.core.cells.layout import Layout
@@ -16,7 +17,6 @@ from skep.policies.order.queues import Queues
 from skep.policies.order.shares import DominantShare
 from skep.policies.order.simple import Fifo, Smallest
 from skep.policies.pipeline import Pipeline
-from skep.testing import job, trace
 
 
 def layout_of(path: Path) -> Layout:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support import cluster, job, trace
 from tests.unit.scenarios.small_cells import layout
 
 from skep.core.allocation import Allocation, Slice
@@ -12,7 +13,6 @@ from skep.core.state import State
 from skep.experiments.simulate import Experiment, Options
 from skep.policies.shared.lender import LendBooks, LendPipeline, NoPreemption, PinnedGpus, pinned_around
 from skep.policies.shared.vc import CELLS
-from skep.testing import cluster, job, trace
 from skep.traces.trace import TraceJob
 
 

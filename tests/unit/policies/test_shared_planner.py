@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.support import job, role, take_trigger, trace
+from tests.support.invariants import check_books
+from tests.support.shared_invariants import check_shared
+from tests.support.snapshot import snapshot
+from tests.support.world import World, WorldCourse
 
 from skep.cli.main import skep
 from skep.clusters import read_layout
@@ -29,11 +34,6 @@ from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole
 from skep.policies.shared.planner import VcPlanner
 from skep.policies.shared.vc import CELLS, NUMBERS, PRIVATE
-from skep.testing import job, role, take_trigger, trace
-from skep.testing.invariants import check_books
-from skep.testing.shared_invariants import check_shared
-from skep.testing.snapshot import snapshot
-from skep.testing.world import World, WorldCourse
 from skep.traces.trace import TraceJob
 
 TWO = "nodes: [{count: 2, gpus: 4, name: n}]\nvcs: {a: 1 nodes, b: 1 nodes}\n"

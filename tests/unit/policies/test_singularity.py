@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import World, cluster, job, node, trace
+from tests.support.world import WorldCourse, use
 
 from skep.core.errors import InputError
 from skep.core.events import JobHeld
@@ -13,8 +15,6 @@ from skep.policies.adjust.effects import Adjustment
 from skep.policies.order.promises import PROMISE
 from skep.policies.registry import Setting, build_planner
 from skep.policies.tiers import TierPipeline
-from skep.testing import World, cluster, job, node, trace
-from skep.testing.world import WorldCourse, use
 from skep.traces.trace import TraceJob
 
 PREMIUM, STANDARD = Share(tier="premium"), Share(tier="standard")

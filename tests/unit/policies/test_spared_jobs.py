@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.support import World, trace
+
 from skep.core.cluster import Cluster, NodeSpec
 from skep.core.model import JobSpec, Role, Shape
-from skep.testing import World, trace
 from skep.traces.trace import TraceJob
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support import cluster, job, trace
 
 from skep.core.declared import INFORMS
 from skep.core.errors import InputError
@@ -13,7 +14,6 @@ from skep.experiments.owners import knows_durations
 from skep.experiments.sharing import read_shared
 from skep.experiments.simulate import Experiment
 from skep.policies.registry import needs_of, policies
-from skep.testing import cluster, job, trace
 from skep.traces.trace import Trace
 
 OWN = """

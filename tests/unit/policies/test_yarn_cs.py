@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from tests.support import World, cluster, job, role, trace
 
 from skep.core.job import Job
 from skep.core.state import State
 from skep.policies.order.shares import EQUAL, USAGE, CapacityQueues
-from skep.testing import World, cluster, job, role, trace
 from skep.verify.play import play_jobs
 
 

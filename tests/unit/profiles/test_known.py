@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import cluster
 
 from skep.core.cluster import Cluster
 from skep.core.knowledge import UNKNOWN
@@ -11,7 +12,6 @@ from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
 from skep.experiments.known import Known
 from skep.profiles.native import read_native
-from skep.testing import cluster
 
 PROFILE = """
 reference: v100

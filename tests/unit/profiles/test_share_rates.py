@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import cluster, job
 
 from skep.core.cluster import Allocation, Slice
 from skep.core.share import Share
 from skep.profiles.native import read_native
 from skep.profiles.sharing import Costs, Party, SharedRate, Sharing, water_level
 from skep.profiles.speed import Speed
-from skep.testing import cluster, job
 
 PROFILE = """
 default: {sharing: 0.9}

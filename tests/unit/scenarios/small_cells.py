@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.support.cells_invariants import check_cells
+
 from skep.core.cells.layout import CellSpec, CellType, Grant, Layout, VcLayout
 from skep.scenarios.gangs import Gang, GangAnswer, GangRequest
 from skep.scenarios.scheduler import GangScheduler
-from skep.testing.cells_invariants import check_cells
 
 LEVELS = ("rack", "node", "switch", "gpu")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from small_cells import cells, fail, free, heal, request, start, where
+from tests.support.cells_invariants import check_cells
 
 from skep.scenarios.gangs import WaitCause
-from skep.testing.cells_invariants import check_cells
 
 
 def test_a_cell_is_split_as_far_as_needed_and_its_buddies_are_free() -> None:

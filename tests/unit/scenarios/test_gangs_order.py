@@ -7,12 +7,12 @@ import random
 import msgspec
 import pytest
 from small_cells import cells, layout, request, start
+from tests.support.cells_invariants import check_order
 
 from skep.core.cells.chain import CellList
 from skep.core.cells.tree import FREE, OPPORTUNISTIC, BaseCell, set_use
 from skep.scenarios.node_order import NodeOrder, Sorts
 from skep.scenarios.scheduler import GangScheduler
-from skep.testing.cells_invariants import check_order
 
 
 @pytest.mark.parametrize("keeps_apart", [False, True], ids=["any use", "opportunistic work apart"])

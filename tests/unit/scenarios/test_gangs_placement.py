@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from small_cells import cells, request, start, where
+from tests.support.cells_invariants import can_pack
 
 from skep.core.cells.tree import OPPORTUNISTIC, BaseCell
 from skep.scenarios.packing import closest, search, search_packing
-from skep.testing.cells_invariants import can_pack
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from small_cells import cells, fail, request, reserve, start, where
+from tests.support.cells_invariants import check_cells
 
 from skep.scenarios.gangs import Gang, GangState, GangUse
 from skep.scenarios.scheduler import GangScheduler
-from skep.testing.cells_invariants import check_cells
 
 
 def one_node(lazy: bool = False, priority: int = 0) -> tuple[GangScheduler, Gang]:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from small_cells import cells, layout, request, start, where
+from tests.support.cells_invariants import check_cells
 
 from skep.scenarios.gangs import Gang, GangRequest
 from skep.scenarios.recover import GangRecord, PodRecord, record, recover
 from skep.scenarios.scheduler import GangScheduler
-from skep.testing.cells_invariants import check_cells
 
 BEFORE: dict[str, Any] = {"racks": 2, "a": "2 node", "b": "1 rack"}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+from tests.support.engines import FakeEngine
 
 from skep.core.errors import Conflict
 from skep.server.app import make_app, make_context
@@ -21,7 +22,6 @@ from skep.server.edge import Bounds, Edge
 from skep.server.tokens import Tokens
 from skep.service.live import Live
 from skep.service.store import JobFilter, Store
-from skep.testing.engines import FakeEngine
 
 JOB = {"name": "train", "command": "true", "gpus": 1}
 CLUSTER = "nodes: [{name: n0, gpus: 8}]"

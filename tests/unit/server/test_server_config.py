@@ -161,9 +161,10 @@ def test_the_engine_is_chosen_by_name(tmp_path: Path) -> None:
 
 
 def test_policies_build_on_what_the_chosen_engine_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.support.engines import NoEngine
+
     from skep.core.needs import Need
     from skep.server import build
-    from skep.testing.engines import NoEngine
 
     kind = build.EngineKind(NoEngine.capabilities, lambda config, live, accounts: NoEngine())
     monkeypatch.setitem(build.ENGINES, "local", kind)

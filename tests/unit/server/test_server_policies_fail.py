@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from fake_world import World
+from tests.support.engines import FakeEngine
 
 from skep.jobs.request import Request, TaskRole
 from skep.service.live import Live
 from skep.service.store import Store
-from skep.testing.engines import FakeEngine
 
 POLICY = """
 import pathlib

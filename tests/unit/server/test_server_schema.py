@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from fake_world import JOB, World
+from tests.support.engines import NoEngine
 
 from skep.service.live import Live
 from skep.service.store import Store
-from skep.testing.engines import NoEngine
 
 
 def make_live(folder: Path) -> Live:

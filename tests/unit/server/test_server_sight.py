@@ -12,6 +12,7 @@ import httpx
 import pytest
 from fake_world import World
 from httpx_sse import EventSource
+from tests.support.engines import FakeEngine
 
 from skep.core.errors import NotFound
 from skep.jobs.limits import LimitRules, Limits
@@ -19,7 +20,6 @@ from skep.server.changes import ChangeBatch
 from skep.service.live import Live
 from skep.service.sight import EVERYTHING
 from skep.service.store import Store
-from skep.testing.engines import FakeEngine
 
 API = "/api/v1"
 CLUSTER = """

@@ -6,6 +6,9 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from tests.support.engines import NoEngine
+from tests.support.invariants import check
+
 from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cluster import Cluster
 from skep.core.events import ClusterChanged, NodeLost, PolicyChanged
@@ -16,8 +19,6 @@ from skep.service import commands
 from skep.service.store import Store
 from skep.service.turn import Command
 from skep.service.writer import Writer
-from skep.testing.engines import NoEngine
-from skep.testing.invariants import check
 
 
 class Puppet(NoEngine):

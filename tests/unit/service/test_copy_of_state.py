@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from live_world import LiveWorld, request
+from tests.support.snapshot import snapshot
 
 from skep.core.snapshot import dump, fork
 from skep.service import commands
-from skep.testing.snapshot import snapshot
 
 VCS = "nodes: [{name: a, gpus: 4}, {name: b, gpus: 4}]\nvcs: {red: 1 nodes, blue: 1 nodes}\n"
 

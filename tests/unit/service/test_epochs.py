@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from live_world import LiveWorld, request
+from tests.support.engines import FakeEngine, Machine
 
 from skep.core.actions import Action
 from skep.core.ports import StaleEpoch
@@ -13,7 +14,6 @@ from skep.core.reports import Fenced
 from skep.service.live import Live
 from skep.service.store import Store
 from skep.service.turn import Busy
-from skep.testing.engines import FakeEngine, Machine
 
 
 def test_every_start_takes_a_later_epoch_and_writes_it_down_first(tmp_path: Path) -> None:

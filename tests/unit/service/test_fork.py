@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from live_world import LiveWorld, request
+from tests.support import job
 
 from skep.cli.fork import fork
 from skep.cli.main import main
@@ -23,7 +24,6 @@ from skep.experiments.fork import Expected, forecast, write_forecast
 from skep.jobs.request import Request, TaskRole
 from skep.service.commands import hold
 from skep.service.copy import read_copy
-from skep.testing import job
 
 Screen = pytest.CaptureFixture[str]
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from live_world import LiveWorld, request
+from tests.support.snapshot import snapshot
 
 from skep.core.fragments import typical_tasks
 from skep.core.model import gpu_shape
 from skep.core.record import decode
 from skep.policies.place.fgd import settled
 from skep.service.recover import recompute, recover
-from skep.testing.snapshot import snapshot
 
 
 def nodes_of(world: LiveWorld, job_id: str) -> list[int]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from live_world import LiveWorld, request
+from tests.support.snapshot import snapshot
 
 from skep.core.cluster import NodeSpec
 from skep.core.errors import Conflict
@@ -14,7 +15,6 @@ from skep.core.record import decode
 from skep.core.reports import Exited
 from skep.service import commands
 from skep.service.recover import recompute, recover
-from skep.testing.snapshot import snapshot
 
 LAB = "nodes: [{count: 2, name: n, gpus: 4}]\n"
 MORE = "nodes: [{name: first, gpus: 4}, {count: 2, name: n, gpus: 4}]\n"

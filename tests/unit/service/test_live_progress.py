@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from live_world import LiveWorld, request
+from tests.support.snapshot import snapshot
 
 from skep.core.cluster import Allocation, Cluster, Slice
 from skep.core.events import ProgressReported, TasksExited
@@ -23,7 +24,6 @@ from skep.jobs.request import Request, TaskRole
 from skep.profiles.native import read_native
 from skep.service.copy import read_copy
 from skep.service.progress import read_report
-from skep.testing.snapshot import snapshot
 
 PROFILE = read_native("reference: v100\nmodels: {bert: {steps_per_s: 10}}", "profile.yaml")
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from live_world import LiveWorld, request
+from tests.support.snapshot import snapshot
 
 from skep.core.record import decode
 from skep.core.snapshot import dump
 from skep.service import commands
 from skep.service.recover import recompute, recover
-from skep.testing.snapshot import snapshot
 
 POLICY = "las:round_s=60"
 LAB = "nodes: [{count: 2, name: n, gpus: 4}]\nvcs: {red: 1 node, blue: 1 node}\n"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from live_world import LiveWorld, request
 from test_live_service import Quiet
+from tests.support.snapshot import snapshot
 
 from skep.core.events import ClockStepped
 from skep.core.record import decode
@@ -18,7 +19,6 @@ from skep.service.clock import Clock
 from skep.service.files import open_store
 from skep.service.live import Live
 from skep.service.recover import recompute, recover
-from skep.testing.snapshot import snapshot
 
 DAY_S = 86400.0
 AGAIN = "NCCL error: unhandled system error"

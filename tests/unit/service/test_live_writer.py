@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from live_world import LiveWorld, request
+from tests.support.snapshot import snapshot
 
 from skep.core.errors import Conflict, InputError, NotFound
 from skep.core.events import NodeBack
@@ -16,7 +17,6 @@ from skep.jobs.request import Completion, Elastic, Request, TaskRole
 from skep.policies.order.queues import PROMOTION, STANDING
 from skep.service import commands
 from skep.service.recover import recompute, recover
-from skep.testing.snapshot import snapshot
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_world import LiveWorld, request
+from tests.support.snapshot import snapshot
 
 from skep.core.errors import Conflict, InputError
 from skep.core.events import NodeBack, NodeLost
@@ -20,7 +21,6 @@ from skep.jobs.request import Completion, Request, TaskRole
 from skep.service import commands
 from skep.service.recover import recover
 from skep.service.turn import Command
-from skep.testing.snapshot import snapshot
 
 TWO = "nodes: [{name: a, gpus: 4}, {name: b, gpus: 4}]\n"
 OTHER_WAY = "nodes: [{name: b, gpus: 4}, {name: a, gpus: 4}]\n"

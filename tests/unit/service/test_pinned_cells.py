@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from live_world import LiveWorld, request
+from tests.support import take_trigger
+from tests.support.shared_invariants import check_shared
 
 from skep.core.errors import Conflict, InputError
 from skep.core.memory import OWNED, Owned
 from skep.policies.shared.planner import VcPlanner
 from skep.service import commands
 from skep.service.present import vc_books
-from skep.testing import take_trigger
-from skep.testing.shared_invariants import check_shared
 
 LAB = "nodes: [{count: 3, name: n, gpus: 4}]\nvcs: {red: {cells: 1 node, pinned: [n2]}, blue: 1 node}\n"
 

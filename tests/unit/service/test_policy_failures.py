@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from live_world import LiveWorld, request
+from tests.support.snapshot import snapshot
 
 from skep.core import step as step_module
 from skep.core.errors import InputError
@@ -25,7 +26,6 @@ from skep.service import commands
 from skep.service.bounded import Bounded, TooSlow
 from skep.service.recover import recover
 from skep.service.turn import Command
-from skep.testing.snapshot import snapshot
 
 POLICY = '''
 import sys

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from live_world import LiveWorld, Puppet, request
+from tests.support.snapshot import snapshot
 
 from skep.core.errors import InputError
 from skep.service import check
 from skep.service.live import Live
 from skep.service.store import Store, checksum
-from skep.testing.snapshot import snapshot
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from live_world import LiveWorld, request
+from tests.support.snapshot import snapshot
 
 from skep.core.errors import InputError
 from skep.core.timers import LIMIT
@@ -14,7 +15,6 @@ from skep.service import schema
 from skep.service.recover import recover
 from skep.service.schema import VERSION, copy_path, take_step
 from skep.service.store import JobFilter, Store
-from skep.testing.snapshot import snapshot
 
 KEPT = Path(__file__).parent / "data"
 """`store-N.sql` is the dump of a store that a program of format N wrote: `python tests/unit/service/dump_store.py`."""

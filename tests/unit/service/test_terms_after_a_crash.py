@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from live_world import request
+from tests.support.engines import FakeEngine, Machine
 
 from skep.core.actions import Action
 from skep.core.ports import Engine
 from skep.service.live import Live
 from skep.service.store import Store
-from skep.testing.engines import FakeEngine, Machine
 
 
 class Deaf(FakeEngine):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.cells_invariants import check_cells
 
 from skep.scenarios.scheduler import GangScheduler
-from skep.testing.cells_invariants import check_cells
 from skep.verify.cells import OWNED, CellsOnly, QuotaOnly, make_request, play, rack, total
 from skep.verify.check import perform
 from skep.verify.registry import select

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.support.fake_api import FakeApi
 
 from skep.cli.main import skep
-from skep.testing.fake_api import FakeApi
 
 
 @pytest.fixture

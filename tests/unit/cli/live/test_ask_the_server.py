@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from tests.support.fake_api import FakeAnswer, FakeApi
 
 from skep.client import NoServer
 from skep.core.errors import InputError
-from skep.testing.fake_api import FakeAnswer, FakeApi
 
 Ask = Callable[..., Result]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from tests.support.fake_api import FakeAnswer, FakeApi, events, job
 
 from skep.cli.live import clock, duration
 from skep.cli.main import COMMANDS
-from skep.testing.fake_api import FakeAnswer, FakeApi, events, job
 
 Ask = Callable[..., Result]
 NODES = [

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from tests.support.fake_api import FakeAnswer, FakeApi, job
 
 from skep.core.errors import NotFound
-from skep.testing.fake_api import FakeAnswer, FakeApi, job
 
 HISTORY = {
     **{"since_s": 0, "until_s": 120, "step_s": 60, "t": [0.0, 60.0], "gpus": [8, 8], "used": [None, 4.25]},

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import Result
+from tests.support.fake_api import FakeApi, job
 
 from skep.cli.main import main
-from skep.testing.fake_api import FakeApi, job
 
 Ask = Callable[..., Result]
 
@@ -142,7 +142,7 @@ def test_without_a_server_one_line_says_so(
 def test_a_fault_of_the_server_is_no_fault_of_the_input(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from skep.testing.fake_api import FakeAnswer
+    from tests.support.fake_api import FakeAnswer
 
     api.answers["GET /jobs"] = FakeAnswer(500, {"error": "the server failed at this", "hint": ""})
     monkeypatch.setattr("sys.argv", ["skep", "ps"])

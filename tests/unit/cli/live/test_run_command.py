@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from tests.support.fake_api import FakeAnswer, FakeApi, job
 
 from skep.core.errors import NotFound
-from skep.testing.fake_api import FakeAnswer, FakeApi, job
 
 Ask = Callable[..., Result]
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from click.testing import Result
-
-from skep.testing.fake_api import FakeAnswer, FakeApi, job
+from tests.support.fake_api import FakeAnswer, FakeApi, job
 
 Ask = Callable[..., Result]
 DETAIL = {

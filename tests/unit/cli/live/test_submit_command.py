@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from tests.support.fake_api import FakeAnswer, FakeApi, FakeRequest, job
 
 from skep.cli import live
 from skep.cli.main import main
 from skep.client.profile import ClientProfile, write_profile
-from skep.testing.fake_api import FakeAnswer, FakeApi, FakeRequest, job
 
 Ask = Callable[..., Result]
 GOOD = "name: a # mine\ntasks: {main: {command: 'true'}}\n"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import cluster
 
 from skep.core.cluster import WHOLE, Allocation, Slice
 from skep.engines.local.terms import terms_of
-from skep.testing import cluster
 
 ONE = Allocation((Slice(0, 0b1),), 1)
 

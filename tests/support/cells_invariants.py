@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from tests.support.invariants import expect
+
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain, Tenancy
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, BaseCell, PhysicalCell, VirtualCell
 from skep.scenarios.gangs import Gang, GangRequest, GangState, GangUse
 from skep.scenarios.node_order import NodeOrder
 from skep.scenarios.scheduler import GangScheduler
-from skep.testing.invariants import expect
 
 USES = {
     # (a gang runs there, a gang is to run there) → use

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from tests.support.cells_invariants import check_cell_books, check_counts
+from tests.support.invariants import check_books, expect
+
 from skep.core.cells.tree import GUARANTEED_MIN, OPPORTUNISTIC
 from skep.core.cluster import bits
 from skep.core.job import Job, JobState
@@ -12,8 +15,6 @@ from skep.policies.shared.clusters import NumberBooks
 from skep.policies.shared.lender import pinned_around
 from skep.policies.shared.planner import VcPlanner
 from skep.policies.shared.vc import CELLS, Vc
-from skep.testing.cells_invariants import check_cell_books, check_counts
-from skep.testing.invariants import check_books, expect
 
 
 def check_shared(state: State, planner: VcPlanner) -> None:

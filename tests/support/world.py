@@ -6,6 +6,7 @@ import copy
 import math
 
 import msgspec
+from tests.support.invariants import Checker
 
 from skep.core.cluster import Cluster
 from skep.core.errors import InvariantBroken
@@ -23,7 +24,6 @@ from skep.metrics.run import JobRow
 from skep.metrics.summary import job_rows
 from skep.policies.registry import needs_of
 from skep.service.loop import Observer
-from skep.testing.invariants import Checker
 from skep.traces.trace import Trace
 
 

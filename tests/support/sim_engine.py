@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.support.engines import KILLED, STOPPED, NoEngine
+
 from skep.core.actions import Action, Launch, Move, Reshare, Resume, Stop, Suspend
 from skep.core.events import Event, Exit, NodeBack, NodeLost, TasksExited, TasksMoved, TasksStarted
 from skep.core.ports import Capability, StaleEpoch, Wanted
@@ -20,7 +22,6 @@ from skep.core.reports import (
 )
 from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
-from skep.testing.engines import KILLED, STOPPED, NoEngine
 
 CODES = {Exit.FINISHED: 0, Exit.FAILED: 1, Exit.PREEMPTED: STOPPED, Exit.NODE_LOST: KILLED}
 

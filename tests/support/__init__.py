@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from skep.testing.builders import cluster, job, node, role, take_trigger, trace
-from skep.testing.invariants import Checker, check
-from skep.testing.snapshot import snapshot, snapshot_cluster
-from skep.testing.world import World
+from tests.support.builders import cluster, job, node, role, take_trigger, trace
+from tests.support.invariants import Checker, check
+from tests.support.snapshot import snapshot, snapshot_cluster
+from tests.support.world import World
 
 __all__ = [
     "Checker",
