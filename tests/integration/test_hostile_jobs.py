@@ -18,7 +18,7 @@ from skep.core.actions import Launch, Stop
 from skep.core.reports import Exited, LaunchFailed, Started
 from skep.engines.local import launches
 from skep.engines.local.accounts import Accounts, missing_rights
-from skep.engines.local.logs import log_files
+from skep.engines.local.folder import log_files
 from skep.engines.local.start import ShimProcess
 from skep.jobs.limits import LimitRules, Limits
 from skep.jobs.request import Request
@@ -208,9 +208,9 @@ def test_what_a_launch_lacks_is_told(
 
 
 def test_all_ports_taken_is_a_shortage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skep.engines.local import ports
+    from skep.engines.local import launches
 
-    monkeypatch.setattr(ports, "is_free", lambda port: False)
+    monkeypatch.setattr(launches, "is_free", lambda port: False)
     with World(tmp_path, {"1": sh("true")}) as world:
         world.launch()
         assert world.wait(LaunchFailed).cause == "shortage"

@@ -15,7 +15,7 @@ from skep.core.cluster import Allocation, Slice
 from skep.core.errors import NotFound
 from skep.core.model import GroupRef
 from skep.core.reports import Exited, LaunchFailed, Looked, Progressed, Started
-from skep.engines.local.logs import log_files
+from skep.engines.local.folder import log_files
 from skep.engines.local.start import ShimProcess
 from skep.jobs.request import Request, TaskRole
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from bench.crash import Server
 
-from skep.server.identity import Forbidden
-from skep.server.peer import account_of, only_root
+from skep.server.identity import Forbidden, account_of, only_root
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 OTHER = 50_321

@@ -1,4 +1,4 @@
-"""Files that a job may have written, replaced or removed.
+"""Files that a job may have written, replaced or removed, and the descriptors to open them.
 
 Every open here is non-blocking and follows no link; every read takes regular files only and is limited in size.
 Anything else counts as absent, content that cannot be decoded as damaged (None). An OSError is raised only for
@@ -7,17 +7,73 @@ conditions that may change: no descriptors, no memory, a disk error, permissions
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import resource
 import stat
 import struct
+import threading
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from skep.files.descriptors import Reserve
+from skep.core.errors import SkepError
+
+RESERVED = 16
+WANTED = 1 << 16
+"""The number of open files that suffices for any number of connections and jobs of one server."""
+
+
+STARTED_WITH = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+"""The soft limit that this process began with; its jobs get it too, because some programs close every possible file."""
+
+
+def raise_limit() -> int:
+    """Raise the soft limit of open files of this process. Returns the new limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED if hard == resource.RLIM_INFINITY else min(hard, WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+class Reserve:
+    """Open descriptors that are released when the process has no other left. Empty until it is filled."""
+
+    def __init__(self, count: int = RESERVED) -> None:
+        self.count = count
+        self._held: list[int] = []
+        self._lock = threading.Lock()
+
+    def fill(self) -> None:
+        """Fill the reserve again, as far as there are descriptors now."""
+        with self._lock, contextlib.suppress(OSError):
+            while len(self._held) < self.count:
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def open(self, path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
+        """As `os.open`; if no descriptor is left, with one of the reserve."""
+        try:
+            return os.open(path, flags, mode)
+        except OSError as error:
+            if error.errno != errno.EMFILE or not self._give():
+                raise
+        try:
+            return os.open(path, flags, mode)
+        finally:
+            self.fill()
+
+    def _give(self) -> bool:
+        with self._lock:
+            held, self._held = self._held, []
+        for fd in held:
+            os.close(fd)
+        return bool(held)
+
 
 SMALL = 1 << 16
 KEYS_MAX = 100
@@ -126,3 +182,31 @@ def lock_holder(path: str | Path) -> int:
         return 0 if kind == fcntl.F_UNLCK else int(pid)
     finally:
         os.close(fd)
+
+
+class Gone(SkepError):
+    """The open files are not those that the next start will find."""
+
+
+class Anchor:
+    """Detects that open files were deleted or replaced.
+
+    Writes into a file that was deleted, or whose folder was replaced or unmounted, are lost without an error: the file
+    exists without a name until it is closed.
+    """
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._known = {path: identity(path) for path in paths}
+
+    def check(self) -> None:
+        for path, known in self._known.items():
+            if identity(path) != known:
+                raise Gone(f"{path} was deleted, replaced or unmounted while it was in use")
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -12,7 +12,6 @@ from skep.core.errors import did_you_mean
 from skep.files.document import Field
 from skep.files.text import shorten
 from skep.jobs import fields
-from skep.jobs.native import IMAGE_NOTED
 from skep.jobs.openpai_extras import Extras, read_extras
 from skep.jobs.openpai_text import TextContext, read_secrets
 from skep.jobs.request import Completion, Request, TaskRole
@@ -55,10 +54,6 @@ STANDARD_PORTS = {"ssh": 1, "http": 1}
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
 _MIB_MAX = 10**9
-
-
-def is_openpai(document: Field) -> bool:
-    return fields.has_key(document, "protocolVersion")
 
 
 def read_openpai(document: Field, user: str, warnings: list[str]) -> Request:
@@ -153,7 +148,7 @@ class _RoleReader:
         raise field.trouble(problem + did_you_mean(name, names, start=", "))
 
     def _image(self, field: Field, context: TextContext) -> str:
-        self.warnings.append(IMAGE_NOTED)
+        self.warnings.append(fields.IMAGE_NOTED)
         return context.render(self._prerequisite(field, "dockerimage").fields()["uri"])
 
     def _note_options(self, given: dict[str, Field]) -> None:

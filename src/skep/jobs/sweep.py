@@ -36,10 +36,7 @@ def substitute(
 
 
 def swept(document: Field) -> Iterator[Field]:
-    """The jobs of a document: itself, or one for each combination."""
-    if not fields.has_key(document, "sweep"):
-        yield document
-        return
+    """The jobs of a document with a sweep: one for each combination."""
     given = document.fields()
     if "parameters" in given:
         raise given["parameters"].trouble("parameters and sweep are both given", hint="a sweep sets the parameters")

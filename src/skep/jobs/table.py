@@ -15,7 +15,7 @@ from skep.core.model import PRIORITIES
 from skep.core.share import MODES, Claim, Tier
 from skep.files.document import Field
 from skep.jobs import fields
-from skep.jobs.groups import COUNT, ENDS_WHEN, KINDS, read_ends_when
+from skep.jobs.core import COUNT, ENDS_WHEN, KINDS, read_ends_when
 from skep.jobs.request import Completion, Elastic, OfGroup, OfShare, Request, TaskRole
 
 Schema = dict[str, Any]
@@ -35,7 +35,7 @@ class Kind(msgspec.Struct, frozen=True):
     """For the reference page."""
     schema: Schema
     read: Callable[[Field], Any] | None = None
-    """None: `native.py` reads it together with other fields."""
+    """None: `read.py` reads it together with other fields."""
     reads_null: bool = False
     """Otherwise `null` means the default."""
 
@@ -151,7 +151,7 @@ def _group(field: Field) -> tuple[str, OfGroup]:
 
 
 def _share(field: Field) -> OfShare:
-    """`native.py` moves the requested amounts into the roles."""
+    """`read.py` moves the requested amounts into the roles."""
     given = field.fields(tuple(SHARE))
     values = read_fields(given, SHARE)
     for name in ("request", "memory_gib"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from skep.jobs.native import ONE_ROLE
+from skep.jobs.read import ONE_ROLE
 from skep.jobs.request import MASK, Request, masked
 
 TEXT = "tag:yaml.org,2002:str"

@@ -35,7 +35,7 @@ from skep.policies.lines import Entry, Line
 from skep.policies.missing import Trials
 from skep.policies.pending import Pending
 from skep.policies.place import Place
-from skep.policies.possible import Possible, admits
+from skep.policies.reasons import Possible, admits
 
 RUNNING = JobState.RUNNING
 

@@ -8,7 +8,7 @@
     adjust     what else may be changed?   after the walk: move, resize, suspend, pack
 
 The jobs of a pipeline are in its `Roster`, the walk is in the `Walker`. Beside them there are `reasons.py` (why jobs
-wait) and `possible.py` (which requests could ever run). All of it follows from the state.
+wait) and `reasons.py` (which requests could ever run). All of it follows from the state.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from skep.policies.lines import Entry, Line
 from skep.policies.missing import Trials
 from skep.policies.order.base import Order
 from skep.policies.place import Place
-from skep.policies.possible import Possible, admits
-from skep.policies.reasons import Reasons
+from skep.policies.reasons import Possible, Reasons, admits
 from skep.policies.room import lacking
 from skep.policies.roster import Roster
 from skep.policies.walker import Walker, missing_gpus

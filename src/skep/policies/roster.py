@@ -12,12 +12,11 @@ from skep.core.plan import Plan
 from skep.core.view import JobView, View
 from skep.policies.job_timers import JobTimers
 from skep.policies.kept_keys import KeptKeys
-from skep.policies.leaving import Leaving
 from skep.policies.lines import NOT_TRIED, Entry, Line
 from skep.policies.order.base import Order
 from skep.policies.pending import Pending
 from skep.policies.place import Place
-from skep.policies.running import Running
+from skep.policies.running import Leaving, Running
 from skep.policies.seats import Seats
 
 

@@ -14,16 +14,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from skep import __version__
-from skep.server.answers import add_error_answers
+from skep.server.answers import Compress, add_error_answers
 from skep.server.changes import ChangeStream
-from skep.server.compress import Compress
 from skep.server.config import Config
 from skep.server.context import Context
+from skep.server.edge import Refusals
 from skep.server.hub import Hub
 from skep.server.logs import FileBudget
 from skep.server.metrics import Measure, ServerMetrics
 from skep.server.pages import Pages
-from skep.server.refusals import Refusals
 from skep.server.routes import (
     admin,
     changes,

@@ -1,7 +1,19 @@
-"""The identity of the caller, and what the caller may do."""
+"""The identity of the caller, and what the caller may do.
+
+A browser sends the cookie of its session with every request to this host, from any page. `SameSite=Strict` keeps it out
+of requests that other sites cause; `Guard` refuses foreign origins; and a write needs a header that another site may
+send only after a preflight request, which this server never allows. A cookie is sent to every port of a host, so its
+name contains the port: two servers on one machine do not log each other out.
+
+A server that runs as root without tokens must not obey other accounts: their jobs, and their policies, would run as
+root. So it asks the kernel for the account at the other end of a local connection.
+"""
 
 from __future__ import annotations
 
+import os
+import socket
+import struct
 from collections.abc import Mapping
 
 import msgspec
@@ -163,3 +175,105 @@ def said_user(headers: dict[bytes, bytes]) -> str:
     if said and not NAME.fullmatch(said):
         raise InputError("X-Skep-User is not a valid user name", hint="up to 64 letters, digits, . _ - and @")
     return said or TRIAL
+
+
+AGE_S = 30 * 86400
+"""How long a browser keeps it; a revoked token is invalid at once."""
+FORGERY = (b"x-requested-with", b"skep")
+
+Headers = dict[bytes, bytes]
+
+
+def with_session(headers: Headers, *, is_write: bool) -> Headers:
+    """The headers with the token of the cookie as if it had been sent as one; an explicit token takes precedence."""
+    if b"authorization" in headers or b"cookie" not in headers:
+        return headers
+    token = cookie_of(headers)
+    if not token:
+        return headers
+    if is_write and headers.get(FORGERY[0], b"").lower() != FORGERY[1]:
+        raise Forbidden(403, "a write with the cookie of a session needs the header X-Requested-With: skep")
+    return {**headers, b"authorization": b"Bearer " + token.encode("latin-1")}
+
+
+def cookie_of(headers: Headers) -> str:
+    """The same header has cookies of other programs on this host, with any content."""
+    name = cookie_name(headers)
+    parts = (part.strip().partition("=") for part in headers[b"cookie"].decode("latin-1").split(";"))
+    return next((value for key, _, value in parts if key == name), "")
+
+
+def cookie_name(headers: Headers) -> str:
+    port = headers.get(b"host", b"").decode("latin-1").rpartition("]")[2].rpartition(":")[2]
+    return f"skep-{port}" if port.isascii() and port.isdigit() else "skep"
+
+
+def make_cookie(headers: Headers, scheme: str, token: str) -> str:
+    """The value of `Set-Cookie`; an empty token removes the cookie. Behind a proxy with TLS, the browser's own `Origin`
+    shows that TLS is used."""
+    is_secure = scheme == "https" or headers.get(b"origin", b"").lower().startswith(b"https://")
+    parts = [f"{cookie_name(headers)}={token}", "Path=/", f"Max-Age={AGE_S if token else 0}"]
+    return "; ".join([*parts, "HttpOnly", "SameSite=Strict", *(["Secure"] if is_secure else [])])
+
+
+NETLINK_SOCK_DIAG = 4
+SOCK_DIAG_BY_FAMILY = 20
+NLMSG_ERROR = 2
+NLM_F_REQUEST = 1
+HEADER = struct.Struct("=IHHII")
+ANY_STATE = ANY_COOKIE = 0xFFFFFFFF
+UID_AT = HEADER.size + 4 + 48 + 12
+"""The position in the kernel's answer after the kind of socket, its addresses and three counters. The inode follows."""
+ROOT = 0
+
+
+class UnknownPeer(Exception):
+    """The kernel does not provide the account of a connection."""
+
+
+def only_root(scope_client: tuple[str, int] | None, server: tuple[str, int | None] | None) -> None:
+    """Refuse other accounts. If the kernel does not provide the account, all are accepted."""
+    if scope_client is None or server is None or not server[1]:
+        return
+    try:
+        uid = account_of(scope_client, (server[0], server[1]))
+    except UnknownPeer:
+        return
+    if uid != ROOT:
+        raise Forbidden(
+            403,
+            "this server runs as root and without tokens, so it obeys root alone",
+            "root may start it with --auth token",
+        )
+
+
+def account_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
+    """The number of the account that owns the client's socket; None if it was closed."""
+    try:
+        answer = ask(client, server)
+    except (OSError, ValueError):
+        raise UnknownPeer from None
+    kind = HEADER.unpack_from(answer)[1]
+    if kind == NLMSG_ERROR:
+        if -struct.unpack_from("=i", answer, HEADER.size)[0] == 2:  # ENOENT: it is gone.
+            return None
+        raise UnknownPeer
+    uid, inode = struct.unpack_from("=II", answer, UID_AT)
+    return uid if inode else None  # A closed socket counts as root's, whichever account had it.
+
+
+def ask(client: tuple[str, int], server: tuple[str, int]) -> bytes:
+    """The client's socket: its own address is the source, ours the destination."""
+    family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
+    addresses = b"".join(socket.inet_pton(family, host).ljust(16, b"\0") for host in (client[0], server[0]))
+    ports = struct.pack(">HH", client[1], server[1])
+    wanted = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, ANY_STATE)
+    body = wanted + ports + addresses + struct.pack("=III", 0, ANY_COOKIE, ANY_COOKIE)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
+        kernel.settimeout(1.0)
+        kernel.send(HEADER.pack(HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0) + body)
+        return kernel.recv(4096)
+
+
+def obeys_root_alone(*, needs_token: bool) -> bool:
+    return not needs_token and os.geteuid() == ROOT

@@ -17,8 +17,8 @@ import uvloop
 from starlette.concurrency import run_in_threadpool
 
 from skep.core.errors import InputError, SkepError
-from skep.files.descriptors import raise_limit
 from skep.files.running import RunningProcess
+from skep.files.untrusted import raise_limit
 from skep.server.app import make_app, make_context
 from skep.server.build import build_live
 from skep.server.collector import short_pauses

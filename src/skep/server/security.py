@@ -19,13 +19,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from skep.core.errors import InputError
 from skep.server.answers import error_answer
 from skep.server.config import Config, is_loopback
-from skep.server.edge import KNOWN
+from skep.server.edge import KNOWN, Refusals
 from skep.server.gate import Budget, Crowded
-from skep.server.identity import Forbidden, identify
+from skep.server.identity import Forbidden, identify, obeys_root_alone, only_root, with_session
 from skep.server.pages import is_page
-from skep.server.peer import obeys_root_alone, only_root
-from skep.server.refusals import Refusals
-from skep.server.session import with_session
 from skep.server.studies.records import TRACE_MAX
 from skep.server.tokens import Tokens
 from skep.server.watch import Watch

@@ -30,8 +30,7 @@ from skep.core.events import (
 from skep.core.job import Job, JobState
 from skep.core.model import JobSpec
 from skep.files.text import Texts
-from skep.jobs.core import Needed, to_core
-from skep.jobs.groups import groups_of, says_more, task_name
+from skep.jobs.core import Needed, groups_of, says_more, task_name, to_core
 from skep.jobs.request import Request
 from skep.policies.registry import Setting
 from skep.policies.replica import Replica

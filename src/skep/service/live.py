@@ -24,16 +24,16 @@ from skep.core.model import GroupRef
 from skep.core.needs import Need
 from skep.core.ports import Engine
 from skep.core.reports import Report
+from skep.files.untrusted import Gone
 from skep.jobs.core import to_core
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 from skep.service import commands
-from skep.service.anchor import Gone
-from skep.service.bounded import Bounded
 from skep.service.check import check_open_jobs, check_rows, damaged
 from skep.service.clock import Clock
 from skep.service.commands import Prepare
 from skep.service.override import override
+from skep.service.planning import Bounded
 from skep.service.progress import Measure, nobody_measured
 from skep.service.reads import Reads, as_event
 from skep.service.recover import DAMAGE

@@ -17,21 +17,19 @@ from skep.core.needs import Need, Offer, count_offers, lacks, offered_needs
 from skep.core.ports import Capability, EngineReads, LogReader, Metrics, TaskEnvironment
 from skep.core.refusal import Cause, Refusal
 from skep.files.text import Texts
-from skep.jobs.core import to_core
-from skep.jobs.groups import member_id, task_name
+from skep.jobs.core import member_id, task_name, to_core
 from skep.jobs.request import Request, in_full, masked
 from skep.jobs.write import job_text
 from skep.policies.registry import needs_of, policies
 from skep.service import commands, present, queries
 from skep.service.book import PENDING
 from skep.service.clock import Clock
-from skep.service.lendable import Lendable
 from skep.service.order import parse_order, read_cursor, write_cursor
 from skep.service.planning import error_text, sentence
 from skep.service.sight import EVERYTHING, JOB_NAMED, Sight, hide_others
 from skep.service.spent import NOTHING, Spent, shown_spent, spent
 from skep.service.store import JobFilter, Notice, Store, StoredJob
-from skep.service.turn import Turn
+from skep.service.turn import Lendable, Turn
 from skep.service.values import Json
 from skep.service.writer import Writer
 

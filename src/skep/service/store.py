@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from skep.core.errors import InputError, SkepError
-from skep.service.anchor import Anchor
+from skep.files.untrusted import Anchor
 from skep.service.order import NEWEST, Cursor, SortOrder
 from skep.service.schema import prepare, refuse_unknown
 from skep.service.sight import EVERYTHING, Sight

@@ -47,14 +47,13 @@ from skep.jobs.request import Request
 from skep.policies.idle import NO_POLICY
 from skep.service import notices
 from skep.service.book import Book, Record, owner_of, shown_state
-from skep.service.lendable import Lendable
 from skep.service.limits import Limiter
 from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
 from skep.service.progress import Measure, PresentFigures, Reports, nobody_measured
 from skep.service.receive import Received, news_of_nodes, node_notice, receive, stop_overruns
 from skep.service.recover import recover, wanted
 from skep.service.store import Notice, Snapshot, Store, Writes
-from skep.service.turn import Command, NotYet, Turn
+from skep.service.turn import Command, Lendable, NotYet, Turn
 
 SNAPSHOT_EVERY = 20_000
 """The number of events between two snapshots: this many are replayed in well under a second."""

@@ -8,8 +8,8 @@ import sys
 
 CODE = """
 import resource
-from skep.files import descriptors
-print(descriptors.STARTED_WITH, descriptors.raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE))
+from skep.files import untrusted
+print(untrusted.STARTED_WITH, untrusted.raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from skep.engines.local.folder import ExitRecord
 from skep.files import untrusted
-from skep.files.descriptors import Reserve
 from skep.files.untrusted import (
+    Reserve,
     decode_as,
     is_file,
     lock_holder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skep.jobs.completion import Outcome, outcome
+from skep.engines.local.run import Outcome, outcome
 from skep.jobs.request import Completion, Request, TaskRole
 
 

@@ -7,7 +7,7 @@ import pytest
 from skep.core.errors import InputError
 from skep.core.group import FIRST_SUCCEEDED, EndsWhen, Enough, GroupKind, GroupSpec
 from skep.core.model import GroupRef
-from skep.jobs.groups import groups_of, read_ends_when
+from skep.jobs.core import groups_of, read_ends_when
 from skep.jobs.read import read_requests
 from skep.jobs.request import OfGroup
 from skep.jobs.write import job_text

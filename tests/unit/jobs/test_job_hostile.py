@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from skep.core.errors import InputError
-from skep.jobs import native, openpai, openpai_extras, table
-from skep.jobs.read import Reading, from_mapping, read_requests
+from skep.jobs import openpai, openpai_extras, table
+from skep.jobs.read import OF_ANY, Reading, from_mapping, read_requests
 from skep.jobs.request import Completion, Elastic, OfShare, Request, TaskRole
 
 SECONDS_MAX = 3.0
@@ -188,7 +188,7 @@ def test_shell_text_in_commands_is_the_business_of_its_author() -> None:
 
 KEYS = sorted(
     {
-        *native.OF_ANY,
+        *OF_ANY,
         *table.COMPLETION,
         *table.ELASTIC,
         *table.SHARE,
@@ -211,7 +211,7 @@ keys = st.sampled_from(KEYS) | st.text(max_size=5)
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3), max_leaves=6
 )
-jobs = st.fixed_dictionaries({"name": st.just("a")}, optional=dict.fromkeys(native.OF_ANY[1:], values))
+jobs = st.fixed_dictionaries({"name": st.just("a")}, optional=dict.fromkeys(OF_ANY[1:], values))
 pai_roles = st.dictionaries(
     st.just("train"), st.fixed_dictionaries({}, optional={key: values for key in openpai.OF_ROLE}), max_size=1
 )

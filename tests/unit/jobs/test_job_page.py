@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.jobs import native, openpai_extras
-from skep.jobs.read import read_requests
+from skep.jobs import openpai_extras
+from skep.jobs.read import OF_ANY, read_requests
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/jobs.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -21,6 +21,6 @@ def test_examples_are_jobs(text: str, jobs: int) -> None:
     assert reading.warnings == []
 
 
-@pytest.mark.parametrize("field", [*native.OF_ANY, *openpai_extras.OF_SKU])
+@pytest.mark.parametrize("field", [*OF_ANY, *openpai_extras.OF_SKU])
 def test_every_field_is_named(field: str) -> None:
     assert f"`{field}`" in PAGE or f".{field}`" in PAGE

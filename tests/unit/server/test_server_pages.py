@@ -10,8 +10,8 @@ import pytest
 from fake_world import World
 from starlette.types import Receive, Scope, Send
 
+from skep.server.edge import Refusals
 from skep.server.pages import Pages, why_missing
-from skep.server.refusals import Refusals
 from skep.server.security import Guard
 
 FOREIGN_LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}

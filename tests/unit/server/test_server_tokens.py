@@ -18,7 +18,7 @@ from fake_world import JOB, World
 
 from skep.core.errors import InputError
 from skep.server import tokens as tokens_module
-from skep.server.refusals import Refusals
+from skep.server.edge import Refusals
 from skep.server.tokens import Tokens
 
 JOBS = "/api/v1/jobs"

@@ -14,9 +14,9 @@ from live_world import LiveWorld, request
 from skep.jobs.request import Request, TaskRole
 from skep.service import commands, present
 from skep.service.clock import Clock
-from skep.service.lendable import PIECE, Lendable
 from skep.service.reads import Reads
 from skep.service.store import JobFilter
+from skep.service.turn import PIECE, Lendable
 
 
 class ReadWhenLent(Lendable):

@@ -23,7 +23,7 @@ from skep.core.record import decode
 from skep.core.reports import Looked
 from skep.policies.order.queues import STANDING
 from skep.service import commands
-from skep.service.bounded import Bounded, TooSlow
+from skep.service.planning import Bounded, TooSlow
 from skep.service.recover import recover
 from skep.service.turn import Command
 

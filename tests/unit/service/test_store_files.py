@@ -12,7 +12,7 @@ from live_world import LiveWorld, request
 from test_live_service import Quiet
 
 from skep.core.errors import InputError
-from skep.service.anchor import Gone
+from skep.files.untrusted import Gone
 from skep.service.files import open_store
 from skep.service.live import Live
 from skep.service.turn import Busy

@@ -1,10 +1,14 @@
-"""The beginning of a launch: seats, the folders of its tasks, and their shims."""
+"""The beginning of a launch: seats, the folders of its tasks, their devices, and their shims."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
+import tempfile
+from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -14,16 +18,14 @@ from skep.core.allocation import Seat
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
 from skep.core.model import GroupRef
-from skep.core.share import MIG
+from skep.core.share import MIG, MIG_PROFILES
 from skep.engines.local.accounts import Account, Accounts, give, make_passage
 from skep.engines.local.cgroups import Cgroups, ControlGroup
 from skep.engines.local.criu import Freezer, criu_problem
-from skep.engines.local.devices import mig_devices, mps_problem
 from skep.engines.local.disk import remove_folder
-from skep.engines.local.folder import FILES_VERSION, Folder, LaunchRecord, TaskRecord, safe_name
-from skep.engines.local.library import prepare_library, with_library
-from skep.engines.local.logs import LOG_BYTES, LOG_FILES
-from skep.files.descriptors import STARTED_WITH
+from skep.engines.local.folder import FILES_VERSION, LOG_BYTES, LOG_FILES, Folder, LaunchRecord, TaskRecord, safe_name
+from skep.engines.local.gpus import find_gpus, find_mig_instances
+from skep.files.untrusted import STARTED_WITH
 from skep.jobs.env import Folders, TaskPlace, command_line, task_env
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
@@ -298,3 +300,90 @@ def make_task(path: Path, file: TaskFile) -> None:
     if file.output:
         Path(file.output).touch(0o600)
         (path / "log").hardlink_to(file.output)
+
+
+INIT = '''"""The part of Skep that jobs need, `skep.train`. Where Skep is installed, the rest of it is found too."""
+
+from pkgutil import extend_path
+
+__path__ = extend_path(__path__, __name__)
+__version__ = {version!r}
+
+
+def __getattr__(name):
+    if name == "Client":
+        from skep.client import Client
+
+        return Client
+    raise AttributeError(f"module 'skep' has no attribute {{name!r}}")
+'''
+
+
+def prepare_library(folder: Path) -> Path:
+    """The path for PYTHONPATH, below `folder`. Each version has its own path: running jobs keep theirs."""
+    files = {"skep/__init__.py": INIT.format(version=version("skep"))}
+    for source in resources.files("skep.train").iterdir():
+        if source.name.endswith(".py"):
+            files[f"skep/train/{source.name}"] = source.read_text("utf-8")
+    digest = hashlib.sha256("\0".join(f"{name}\0{files[name]}" for name in sorted(files)).encode()).hexdigest()[:12]
+    target = folder / digest
+    if not target.is_dir():
+        _write(folder, target, files)
+    folder.chmod(0o755)  # Under the server's umask it is made for the server alone, and jobs of all accounts read it.
+    return target
+
+
+def _write(folder: Path, target: Path, files: dict[str, str]) -> None:
+    """Written aside and renamed, so that a crash leaves no partial copy."""
+    folder.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
+    try:
+        for name, text in files.items():
+            path = aside / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            path.chmod(0o644)
+        for made in (aside, aside / "skep", aside / "skep" / "train"):
+            made.chmod(0o755)
+        os.rename(aside, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def with_library(env: dict[str, str], library: Path) -> dict[str, str]:
+    """`skep.train` for jobs whose Python has no Skep: a folder with this module alone, which is put on PYTHONPATH."""
+    before = env.get("PYTHONPATH", "")
+    return env | {"PYTHONPATH": f"{library}{os.pathsep}{before}" if before else str(library)}
+
+
+PIPES = "/tmp/nvidia-mps"
+"""Where MPS clients find the daemon, unless the environment says otherwise."""
+
+
+def mig_devices(gpus: tuple[int, ...], milli: int, slot: int) -> tuple[str, ...]:
+    """The MIG instances of a task. None on a machine without GPUs, whose GPUs are virtual."""
+    if not find_gpus():
+        return ()
+    profile = next(each for each in MIG_PROFILES.values() if each.milli == milli)
+    found = {(each.gpu, each.start): each for each in find_mig_instances()}
+    names = []
+    for gpu in gpus:
+        instance = found.get((gpu, slot))
+        if instance is None or instance.size != profile.memory:
+            has = ", ".join(f"{each.size} eighths from {each.start}" for each in found.values() if each.gpu == gpu)
+            raise InputError(
+                f"GPU {gpu} has no MIG instance {profile.name} at slot {slot} (it has {has or 'none'})",
+                hint="make it with nvidia-smi mig -cgi",
+            )
+        names.append(instance.uuid)
+    return tuple(names)
+
+
+def mps_problem() -> str | None:
+    """Why the thread percentage of a job in mode `mps` has no effect here; None: it has."""
+    if not find_gpus():
+        return "mode mps: this machine has no GPU; the job shares a virtual one without a bound"
+    pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", PIPES)
+    if not os.path.exists(f"{pipes}/control"):
+        return "mode mps: no MPS daemon runs here, so nothing bounds the job (nvidia-cuda-mps-control -d starts one)"
+    return None

@@ -6,6 +6,7 @@ everything that runs, for lost notifications and killed shims. The work itself i
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -19,18 +20,18 @@ from typing import Any
 from skep.core.actions import Action
 from skep.core.cluster import Cluster
 from skep.core.model import GroupRef
-from skep.core.ports import Capability, Wanted
+from skep.core.ports import Capability, StaleEpoch, Wanted
 from skep.core.reports import Fenced, Looked, Report
 from skep.engines.local.accounts import Accounts
 from skep.engines.local.begin import Beginner
 from skep.engines.local.cgroups import Cgroups, find_bases
-from skep.engines.local.fence import Fence
+from skep.engines.local.disk import write_whole
 from skep.engines.local.folder import Folder
 from skep.engines.local.job_files import JobFiles
 from skep.engines.local.runs import Runs
 from skep.engines.local.start import forks
 from skep.engines.local.upkeep import DiskRules, RunningJob, Upkeep
-from skep.files.untrusted import reserve
+from skep.files.untrusted import read_small, reserve
 from skep.jobs.limits import UNLIMITED, LimitRules
 from skep.jobs.request import Request
 
@@ -283,3 +284,31 @@ class LocalEngine(JobFiles):
             log.warning("%s cannot be read now: %s", path, error)
             return False
         return True
+
+
+class Fence:
+    """Which server may act on a data folder: the one with the latest epoch, an increasing number in a file.
+
+    A server that was stopped or disconnected and returns finds that another has taken over. Shims read the file too.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen = 0
+
+    @property
+    def epoch(self) -> int:
+        """The latest epoch; 0 if there is none. If the file cannot be read now, the latest one seen."""
+        with contextlib.suppress(OSError):
+            text = read_small(self.path, 20) or b""
+            self._seen = max(self._seen, int(text) if text.isdigit() else 0)
+        return self._seen
+
+    def take(self, epoch: int) -> None:
+        """Store a new epoch. It is durable when this returns."""
+        self.check(epoch)
+        write_whole(str(self.path), str(epoch), is_durable=True)
+
+    def check(self, epoch: int) -> None:
+        if epoch < (newer := self.epoch):
+            raise StaleEpoch(epoch, newer)

@@ -4,7 +4,7 @@
     jobs/<job>/<launch>/<role>-<index>/         one task: the files of its shim, see `shim.py`
     jobs/<job>.packed                           what is left of an ended job, see `packed.py`
     reports                                     the fifo for notifications of shims
-    epoch                                       which server may act, see `fence.py`
+    epoch                                       which server may act, see `Fence` in `engine.py`
 
 These belong to the server, and no job of another account can see them. The job's own files are below `own`, which is
 `jobs` if jobs run as the server:
@@ -33,7 +33,7 @@ import msgspec
 from skep.core.errors import InputError, NotFound
 from skep.engines.local.disk import remove_folder, write_whole
 from skep.engines.local.packed import ENDING, Packed
-from skep.files.untrusted import NOT_THERE, decode_as, is_file, read_small, status_of
+from skep.files.untrusted import NOT_THERE, decode_as, is_file, open_file, read_small, status_of
 
 NAME_MAX = 120
 FILES_VERSION = 1
@@ -253,3 +253,56 @@ def write_durable(path: Path, record: msgspec.Struct) -> None:
 def read_launch(path: Path) -> LaunchRecord | None:
     """None if there is none, or it is damaged. Raises if it cannot be read now."""
     return decode_as(read_small(path / "launch.json", LAUNCH_MAX), LaunchRecord)
+
+
+LOG_BYTES = 80 << 20
+"""The log size of one task if no limit is set."""
+LOG_FILES = 5
+"""The number of parts that are kept, including the one being written."""
+TAIL_BYTES = 8192
+
+
+def log_files(task: Path) -> list[Path]:
+    """The parts of a task's log, oldest first."""
+    older = [task / f"log.{number}" for number in range(LOG_FILES - 1, 0, -1)]
+    return [path for path in [*older, task / "log"] if is_readable(path)]
+
+
+def is_readable(path: Path) -> bool:
+    try:
+        return is_file(path)
+    except OSError:
+        return False
+
+
+def log_tail(task: Path, size: int = TAIL_BYTES) -> str:
+    """The last lines that a task printed; unreadable parts are left out."""
+    tail = b""
+    try:
+        for path in reversed(log_files(task)):
+            if len(tail) < size:
+                tail = _end_of(path, size - len(tail)) + tail
+    except OSError:
+        pass
+    return tail.decode(errors="replace")
+
+
+def trim_logs(job: Path, launch: int, size: int) -> None:
+    """Before a new launch: keep the newest log parts of earlier launches of each task, up to this size."""
+    kept: dict[str, int] = {}
+    for number in range(launch - 1, 0, -1):
+        for task in job.glob(f"{number}/*-*"):
+            with contextlib.suppress(OSError):
+                for path in reversed(log_files(task)):
+                    kept[task.name] = kept.get(task.name, 0) + path.lstat().st_size
+                    if kept[task.name] > size:
+                        path.unlink()
+
+
+def _end_of(path: Path, size: int) -> bytes:
+    file = open_file(path)
+    if file is None:
+        return b""
+    with file:
+        file.seek(max(os.fstat(file.fileno()).st_size - size, 0))
+        return file.read(size)

@@ -15,9 +15,8 @@ from skep.core.actions import Setting
 from skep.core.errors import NotFound
 from skep.core.ports import LogReader, Metrics, TaskEnvironment, TaskStatus
 from skep.engines.local.begin import TaskFile
-from skep.engines.local.folder import Folder, safe_name
+from skep.engines.local.folder import Folder, log_files, safe_name
 from skep.engines.local.gpus import read_gpus
-from skep.engines.local.logs import log_files
 from skep.engines.local.read_log import Reader
 from skep.engines.local.run import LocalTask
 from skep.engines.local.runs import Runs

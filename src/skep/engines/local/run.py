@@ -1,4 +1,4 @@
-"""A launch in flight, as read from its files."""
+"""A launch in flight, as read from its files: its tasks, when it ends and how, and how it shares its GPUs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import contextlib
 import enum
 import math
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from skep.core.actions import Launch, Move
+from skep.core.cluster import WHOLE, Allocation, Cluster, Slice, bits
 from skep.core.model import GroupRef
 from skep.core.reports import Exited, LaunchFailed
-from skep.engines.local.folder import ExitRecord, TaskRecord
-from skep.engines.local.logs import log_tail
+from skep.core.share import MODES
+from skep.engines.local.folder import ExitRecord, TaskRecord, log_tail
 from skep.engines.local.start import ShimProcess
-from skep.engines.local.terms import Terms
 from skep.files.untrusted import decode_as, is_file, lock_holder, read_small, read_values, status_of, write_line
-from skep.jobs.completion import Outcome, outcome
-from skep.jobs.groups import task_name
-from skep.jobs.request import Request
+from skep.jobs.core import task_name
+from skep.jobs.request import Request, TaskRole
 
 SHIM_KILLED = "shim-killed"
 SERVER_AWAY = "server-away"
@@ -234,3 +236,116 @@ class LaunchRun:
             seconds=max(each.exit.seconds for each in self.tasks if each.exit),
             cause=cause if cause in CAUSES else "",
         )
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    succeeded: bool
+    code: int
+    """The exit code of the task that decided."""
+    task: str
+    """That task, as `role-index`; empty if all ended and no single task decided."""
+
+
+class TaskTally:
+    """Collects the exits of a job's tasks one by one, in order: the first decisive one counts. `counts` are the tasks
+    by role if they differ from the request, as in an elastic job."""
+
+    def __init__(self, request: Request, counts: Mapping[str, int] | None = None) -> None:
+        self.request = request
+        self.ended = {name: [0, 0] for name in request.tasks}
+        """Failed and succeeded, by role."""
+        self.wanted = counts or {name: role.count for name, role in request.tasks.items()}
+        self.decided: Outcome | None = None
+
+    def add(self, name: str, index: int, code: int) -> None:
+        self.ended[name][code == 0] += 1
+        verdict = _verdict(self.request.tasks[name], *self.ended[name]) if self.decided is None else None
+        if verdict is not None:
+            self.decided = Outcome(verdict, code if not verdict else 0, f"{name}-{index}")
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """None while the job continues."""
+        if self.decided is not None:
+            return self.decided
+        is_over = all(sum(self.ended[name]) >= self.wanted[name] for name in self.ended)
+        return Outcome(True, 0, "") if is_over else None
+
+
+def outcome(
+    request: Request, exits: Mapping[tuple[str, int], int], *, counts: Mapping[str, int] | None = None
+) -> Outcome | None:
+    """From the codes of the ended tasks by (role, index), oldest first."""
+    tally = TaskTally(request, counts)
+    for (name, index), code in exits.items():
+        tally.add(name, index, code)
+    return tally.outcome
+
+
+def _verdict(role: TaskRole, failed: int, succeeded: int) -> bool | None:
+    """What the exits of one role mean for the job so far."""
+    completion = role.completion
+    if completion.min_failed is not None and failed >= completion.min_failed:
+        return False
+    if completion.min_succeeded is not None and succeeded >= completion.min_succeeded:
+        return True
+    return None
+
+
+QUANTUM_S = 0.1
+"""The quantum if a plan names none."""
+LANE, LEND, TOKEN = "lane", "lend", "token"
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """How a launch shares its GPUs."""
+
+    lanes: tuple[str, ...]
+    """Node and number of each of them."""
+    request: float
+    limit: float
+    weight: float
+    quantum_s: float
+    is_lent: bool = False
+    """True if it runs on what a guaranteed job leaves idle."""
+
+
+def terms_of(allocation: Allocation, cluster: Cluster, limit: int = 0) -> Terms | None:
+    """None for a job with exclusive GPUs, or one that runs beside others without turns.
+
+    `limit`: the most it may use of each GPU, in thousandths, as set since its start; 0: not set.
+    """
+    pieces = [piece for piece in allocation.slices if piece.gpus]
+    if not pieces:
+        return None
+    first = allocation.terms
+    mode = MODES.get(first.mode)
+    own = first.limit or (first.milli if first.mode == TOKEN else WHOLE)
+    is_bounded = mode is not None and not mode.may_exceed  # by the hardware or its driver
+    most = min(WHOLE if is_bounded else own, limit or WHOLE)
+    if most == WHOLE and (mode is None or not (mode.takes_turns or first.mode == LEND)):
+        return None
+    return Terms(
+        lanes=tuple(sorted({lane for piece in pieces for lane in lanes_of(piece, cluster)})),
+        request=first.milli / WHOLE if first.mode == TOKEN else 0.0,
+        limit=most / WHOLE,
+        weight=first.weight,
+        quantum_s=first.quantum_ms / 1000 or QUANTUM_S,
+        is_lent=first.mode == LEND and first.milli == 0,
+    )
+
+
+def lanes_of(piece: Slice, cluster: Cluster) -> set[str]:
+    """Where a slice can conflict with others: its GPUs, in mode `lane` its lanes on them."""
+    which = f"/{piece.group}.{piece.slot}" if piece.mode == LANE else ""
+    return {f"{cluster.nodes[piece.node].name}:{gpu}{which}" for gpu in bits(piece.gpus)}
+
+
+def owned(allocation: Allocation, cluster: Cluster) -> set[tuple[str, int]]:
+    """(node, GPU) of its exclusive GPUs."""
+    return {
+        (cluster.nodes[piece.node].name, gpu)
+        for piece in allocation.slices
+        for gpu in bits(piece.gpus)
+        if piece.milli == WHOLE and not piece.mode
+    }

@@ -19,9 +19,8 @@ import msgspec
 from skep.core.reports import ShareMeasured
 from skep.engines.local.disk import write_whole
 from skep.engines.local.processes import TURN, send
-from skep.engines.local.run import LaunchRun, LocalTask, Phase
+from skep.engines.local.run import LaunchRun, LocalTask, Phase, Terms
 from skep.engines.local.start import start_keeper
-from skep.engines.local.terms import Terms
 from skep.files.untrusted import decode_as, lock_holder, read_small, write_line
 
 STUCK_S = 10.0

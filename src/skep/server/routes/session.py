@@ -7,9 +7,8 @@ from starlette.responses import Response
 
 from skep.server.answers import answer
 from skep.server.context import context_of, identity_of
-from skep.server.identity import Identity, identify
+from skep.server.identity import Identity, identify, make_cookie
 from skep.server.schemas import errors, write_errors
-from skep.server.session import make_cookie
 from skep.server.shapes import LoggedOut, Me, SessionBody
 
 router = APIRouter(prefix="/api/v1", tags=["session"])

@@ -11,8 +11,7 @@ from test_local_gpus import NVMLError, library
 
 from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
 from skep.core.errors import InputError
-from skep.engines.local.begin import place_tasks, share_notes
-from skep.engines.local.devices import mig_devices, mps_problem
+from skep.engines.local.begin import mig_devices, mps_problem, place_tasks, share_notes
 from skep.jobs.env import Folders, TaskPlace, task_env
 from skep.jobs.request import Request, TaskRole
 

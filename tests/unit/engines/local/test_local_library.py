@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import skep.train
-from skep.engines.local.library import prepare_library, with_library
+from skep.engines.local.begin import prepare_library, with_library
 
 TRAIN = Path(skep.train.__path__[0])
 USE = """

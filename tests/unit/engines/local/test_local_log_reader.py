@@ -13,7 +13,7 @@ import pytest
 
 from skep.core.ports import LogReader
 from skep.engines.local.disk import LogFile
-from skep.engines.local.logs import log_files
+from skep.engines.local.folder import log_files
 from skep.engines.local.read_log import Reader, tail_offset
 from skep.server.logs import LabelledLog
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from skep.engines.local.disk import LogFile
-from skep.engines.local.logs import log_files, log_tail, trim_logs
+from skep.engines.local.folder import log_files, log_tail, trim_logs
 
 
 @pytest.fixture

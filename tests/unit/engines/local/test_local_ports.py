@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from skep.core.errors import InputError
-from skep.engines.local import ports
-from skep.engines.local.ports import Ports
+from skep.engines.local import launches
+from skep.engines.local.launches import Ports
 
 ME = ("1", 1)
 YOU = ("2", 1)
@@ -23,15 +23,15 @@ def test_a_port_somebody_listens_on_is_not_given(monkeypatch: pytest.MonkeyPatch
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         number = taken.getsockname()[1]
-        monkeypatch.setattr(ports, "FIRST", number)
-        monkeypatch.setattr(ports, "END", number + 1)
+        monkeypatch.setattr(launches, "FIRST_PORT", number)
+        monkeypatch.setattr(launches, "END_PORT", number + 1)
         with pytest.raises(OSError, match="not enough free ports"):
             Ports().take(ME, [{"a": 1}])
 
 
 def test_all_or_none_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "is_free", lambda port: port % 2 == 0)
-    monkeypatch.setattr(ports, "END", ports.FIRST + 10)
+    monkeypatch.setattr(launches, "is_free", lambda port: port % 2 == 0)
+    monkeypatch.setattr(launches, "END_PORT", launches.FIRST_PORT + 10)
     pool = Ports()
     with pytest.raises(OSError, match="not enough free ports"):
         pool.take(ME, [{"a": 4}, {"a": 2}])
@@ -45,8 +45,8 @@ def test_all_or_none_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_ports_of_an_adopted_task_are_kept() -> None:
     pool = Ports()
-    pool.keep(YOU, {"a": [ports.FIRST, ports.FIRST + 1]})
-    assert not {ports.FIRST, ports.FIRST + 1} & set(pool.take(ME, [{"b": 20}])[0]["b"])
+    pool.keep(YOU, {"a": [launches.FIRST_PORT, launches.FIRST_PORT + 1]})
+    assert not {launches.FIRST_PORT, launches.FIRST_PORT + 1} & set(pool.take(ME, [{"b": 20}])[0]["b"])
 
 
 def test_more_than_there_are_is_refused_at_once() -> None:

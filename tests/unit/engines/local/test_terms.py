@@ -6,7 +6,7 @@ import pytest
 from tests.support import cluster
 
 from skep.core.cluster import WHOLE, Allocation, Slice
-from skep.engines.local.terms import terms_of
+from skep.engines.local.run import terms_of
 
 ONE = Allocation((Slice(0, 0b1),), 1)
 
