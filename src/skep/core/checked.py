@@ -17,7 +17,7 @@ from skep.core.job import Job, JobState, amount_of
 from skep.core.memory import Of
 from skep.core.model import JobSpec, Role, Shape
 from skep.core.plan import Decision, Plan
-from skep.core.record import PlanRecord, repeat, say
+from skep.core.record import PlanRecord, joined, repeat, say
 from skep.core.state import State
 
 
@@ -35,10 +35,11 @@ def checked_plan(state: State, logged: PlanRecord) -> Plan:
     job_id = ""
     try:
         check_words(state, logged)
-        for decision in logged.decisions:
-            job_id = decision.job_id
-            check_decision(state, decision)
-            repeat(state, plan, decision)
+        for together in joined(logged.decisions):
+            for decision in together:
+                job_id = decision.job_id
+                check_decision(state, decision, is_alone=len(together) == 1)
+            repeat(state, plan, together)
         for decision in logged.decisions:
             job_id = decision.job_id
             check_terms(state.jobs[job_id])
@@ -52,8 +53,11 @@ def checked_plan(state: State, logged: PlanRecord) -> Plan:
 
 
 def check_words(state: State, logged: PlanRecord) -> None:
-    """Jobs that wait or are rejected must be pending; a wake-up must be a finite time."""
+    """Jobs that wait or are rejected must be pending; a wake-up and the end of a lease must be a time."""
     check_wake(logged.wake_s)
+    for job_id, until_s in logged.leases:
+        if math.isnan(until_s):
+            raise InvariantBroken(f"it gives job {find(state, job_id).id} an end that is not a number")
     for job_id, _ in (*logged.joins, *logged.rejects):
         if find(state, job_id).state is not JobState.PENDING:
             raise InvariantBroken(f"it lets job {job_id} wait, which is {state.jobs[job_id].state}")
@@ -91,7 +95,8 @@ def find(state: State, job_id: str) -> Job:
     return job
 
 
-def check_decision(state: State, decision: Decision) -> None:
+def check_decision(state: State, decision: Decision, *, is_alone: bool = True) -> None:
+    """Jobs that move together may go where another of them is: `Plan.move_all` checks that there is room for all."""
     job, after = find(state, decision.job_id), decision.after
     if after is None:
         return  # `Plan.stop` checks that the job runs
@@ -105,7 +110,10 @@ def check_decision(state: State, decision: Decision) -> None:
         raise InvariantBroken(f"it gives job {job.id} an allocation that the job did not request: {after.gpus:g} GPUs")
     if not sits_right(after):
         raise InvariantBroken(f"it puts tasks of job {job.id} on GPUs that are not in the job's allocation")
-    check_room(state.cluster, after, job.allocation if decision.before is not None else None, job.seq)
+    for piece in after.slices:
+        check_piece(state.cluster.nodes[piece.node], piece)
+    if is_alone:
+        check_room(state.cluster, after, job.allocation if decision.before is not None else None, job.seq)
 
 
 def check_terms(job: Job) -> None:
@@ -167,8 +175,6 @@ def is_part(role: Role, piece: Slice) -> bool:
 
 def check_room(cluster: Cluster, allocation: Allocation, before: Allocation | None, owner: int) -> None:
     """All of it must be free once `before` is returned."""
-    for piece in allocation.slices:
-        check_piece(cluster.nodes[piece.node], piece)
     if before is not None:
         cluster.give(before, owner)
     try:

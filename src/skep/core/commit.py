@@ -51,7 +51,7 @@ def commit(state: State, plan: Plan) -> None:
     for change in plan.memory:
         if change.of is not JOB or jobs[change.key].state not in FINAL:
             state.memory.take_in(change)
-    if plan.settings or plan.rejects or plan.ends:
+    if plan.settings or plan.rejects or plan.ends or plan.leases:
         commit_rest(state, plan)
 
 
@@ -59,6 +59,9 @@ def commit_rest(state: State, plan: Plan) -> None:
     """What most plans do not have."""
     for setting in plan.settings:
         give_setting(state, setting)
+    for job, until_s in plan.leases:
+        if job.allocation is not None:  # else a later step of the plan has stopped it
+            state.timers.set(LEASE, job.id, until_s)
     # Ending a group may stop jobs that were just started, or jobs that are also to be rejected.
     for job, reason in plan.rejects:
         if job.state is not PENDING:

@@ -34,6 +34,7 @@ class Decision(msgspec.Struct, frozen=True):
 
     Decisions with the same `bundle` depend on each other: preemptions and the start they make room for. 0: no bundle.
     `until_s`: a start with an end; the job is then stopped as if preempted.
+    `together`: a move that is booked in one step with the decision before it: running jobs exchange GPUs.
     """
 
     job_id: str
@@ -42,6 +43,7 @@ class Decision(msgspec.Struct, frozen=True):
     cause: str = ""
     bundle: int = 0
     until_s: float | None = None
+    together: bool = False
 
 
 GroupEnd = tuple[str, JobState, str]
@@ -109,6 +111,8 @@ class Plan(msgspec.Struct, eq=False):
     """Scopes that now wait for another cause."""
     settings: list[JobSetting] = []
     """Changes of running jobs that do not change what they hold."""
+    leases: list[tuple[Job, float]] = []
+    """Jobs that are started with an end, and when they are to be stopped instead."""
     rejects: list[tuple[Job, str]] = []
     """Jobs that can never run here, and why."""
     ends: list[GroupEnd] = []
@@ -134,6 +138,14 @@ class Plan(msgspec.Struct, eq=False):
         self._books.take(allocation, mine.seq)
         self._decide(mine, LAUNCHING, None, allocation, "", until_s)
 
+    def extend(self, job: JobView, until_s: float) -> None:
+        """Move the end of a job that was started with one; it continues in place."""
+        mine = self._jobs[job.id]
+        if mine.allocation is None or mine.is_expired or mine.is_ending:
+            raise InvariantBroken(f"a later end for {mine!r}: only a job that is to go on can be extended")
+        self.leases.append((mine, until_s))
+        self._steps.append(self.leases)
+
     def stop(self, job: JobView, cause: str) -> None:
         mine = self._jobs[job.id]
         before = mine.allocation
@@ -150,6 +162,35 @@ class Plan(msgspec.Struct, eq=False):
             raise InvariantBroken(f"move of {mine!r}: only a running job can be moved")
         self._rebook(mine, before, allocation)
         self._decide(mine, RUNNING, before, allocation)
+
+    def move_all(self, moves: Sequence[tuple[JobView, Allocation]]) -> None:
+        """Move running jobs in one step, so that they can exchange GPUs: all return what they have before the first
+        takes its new allocation. All of them move or, with everything restored, none."""
+        mine = [(self._jobs[job.id], allocation) for job, allocation in moves]
+        for job, _ in mine:
+            if job.allocation is None or job.state is not RUNNING:
+                raise InvariantBroken(f"move of {job!r}: only a running job can be moved")
+        if len({job.seq for job, _ in mine}) < len(mine):
+            raise InvariantBroken("jobs that move together have one new allocation each")
+        mark = self.mark()
+        try:
+            with self.bundle():
+                for job, _ in mine:
+                    self.vacate(job)
+                for number, (job, allocation) in enumerate(mine):
+                    self._exchange(job, allocation, mark if number == 0 else self.mark(), together=number > 0)
+        except InvariantBroken:
+            self.rollback(mark)
+            raise
+
+    def _exchange(self, job: Job, after: Allocation, mark: int, *, together: bool) -> None:
+        """The move of a vacated job; undoing it leaves the job vacated."""
+        before = job.allocation
+        self._books.take(after, job.seq)
+        self._marks.append(mark)
+        self._steps.append((unexchange, job, before))
+        job.allocation = after
+        self.decisions.append(Decision(job.id, before, after, "", self._bundle, together=together))
 
     def resize(self, job: JobView, allocation: Allocation) -> None:
         """Move a running job to an allocation with more or fewer GPUs."""
@@ -271,6 +312,13 @@ class Plan(msgspec.Struct, eq=False):
         if after is not None:
             self._books.take(after, owner)
 
+    def _book_all(self, changes: Sequence[tuple[int, Allocation | None, Allocation | None]]) -> None:
+        """Owners with what they return and what they take: all return first."""
+        for owner, before, _ in changes:
+            self._book(owner, before, None)
+        for owner, _, after in changes:
+            self._book(owner, None, after)
+
     def bundle(self, number: int = 0) -> Bundle:
         """`with plan.bundle():` decisions made inside depend on each other. A replay passes the number that the bundle
         had."""
@@ -360,16 +408,17 @@ class Plan(msgspec.Struct, eq=False):
         """An empty plan for the same jobs on the same books."""
         return Plan(self._jobs, self._books, self._groups, self._at)
 
-    def translate(self, made: Plan, number: int, decision: Decision, *, is_booked: bool) -> None:
-        """Add the decision with that number from the plan of a part, in terms of the whole; `is_booked` if the part
-        uses the books of the whole. Undoing it also undoes everything since it in the plan of the part."""
-        if not is_booked:
-            self._book(self._jobs[decision.job_id].seq, decision.before, decision.after)
+    def translate(self, made: Plan, first: int, *decisions: Decision, is_booked: bool) -> None:
+        """Add decisions from the plan of a part, in terms of the whole: the one with the number `first` and those that
+        are booked together with it. `is_booked` if the part uses the books of the whole. Undoing them also undoes
+        everything since the first in the plan of the part."""
         if self._bundle:
-            decision = msgspec.structs.replace(decision, bundle=self._bundle)
-        self._marks.append(len(self._steps))
-        self._steps.append((untranslate, (made, made._marks[number]), is_booked))
-        self.decisions.append(decision)
+            decisions = tuple([msgspec.structs.replace(each, bundle=self._bundle) for each in decisions])
+        if not is_booked:
+            self._book_all([(self._jobs[each.job_id].seq, each.before, each.after) for each in decisions])
+        self._marks += [len(self._steps)] * len(decisions)
+        self._steps.append((untranslate, (made, made._marks[first], len(decisions)), is_booked))
+        self.decisions += decisions
 
     def see_as(self, job: JobView, allocation: Allocation) -> None:
         """Rename the job's allocation in terms of its VC; this is not a decision."""
@@ -393,6 +442,14 @@ def undecide(plan: Plan, job: Job, state: JobState) -> None:
     job.state = state
 
 
+def unexchange(plan: Plan, job: Job, before: Allocation) -> None:
+    plan._marks.pop()
+    undone = plan.decisions.pop()
+    assert undone.after is not None
+    plan._books.give(undone.after, job.seq)
+    job.allocation = before
+
+
 def unwake(plan: Plan, at_s: float | None, _: None) -> None:
     plan.wake_s = at_s
 
@@ -413,12 +470,12 @@ def unoccupy(plan: Plan, allocation: Allocation, owner: int) -> None:
     plan._books.give(allocation, owner)
 
 
-def untranslate(plan: Plan, part: tuple[Plan, int], is_booked: bool) -> None:
-    plan._marks.pop()
-    undone = plan.decisions.pop()
+def untranslate(plan: Plan, part: tuple[Plan, int, int], is_booked: bool) -> None:
+    made, mark, count = part
+    undone = plan.decisions[-count:]
+    del plan._marks[-count:], plan.decisions[-count:]
     if not is_booked:
-        plan._book(plan._jobs[undone.job_id].seq, undone.after, undone.before)
-    made, mark = part
+        plan._book_all([(plan._jobs[each.job_id].seq, each.after, each.before) for each in undone])
     made.rollback(mark)
 
 

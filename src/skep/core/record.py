@@ -6,10 +6,13 @@ A replay repeats the logged decisions and never calls a planner, so a log stays 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 
 import msgspec
 
 from skep.core.actions import JobSetting
+from skep.core.cluster import Allocation
+from skep.core.errors import InvariantBroken
 from skep.core.events import Event
 from skep.core.memory import MemoryChange
 from skep.core.plan import Decision, GroupEnd, Plan
@@ -30,6 +33,7 @@ class PlanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: list[JobSetting] = []
     wake_s: float | None = None
     ends: list[GroupEnd] = []
+    leases: list[tuple[str, float]] = []
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -50,14 +54,15 @@ def record(plan: Plan) -> PlanRecord:
         memory=list({change.name: change for change in plan.memory}.values()),
         wake_s=plan.wake_s,
         ends=plan.ends,
+        leases=[(job.id, until_s) for job, until_s in plan.leases],
     )
 
 
 def replay(state: State, logged: PlanRecord) -> Plan:
     """The same decisions, tried on another state."""
     plan = state.new_plan()
-    for decision in logged.decisions:
-        repeat(state, plan, decision)
+    for together in joined(logged.decisions):
+        repeat(state, plan, together)
     say(state, plan, logged)
     return plan
 
@@ -75,12 +80,34 @@ def say(state: State, plan: Plan, logged: PlanRecord) -> None:
         plan.keep(change)
     for setting in logged.settings:
         plan.set(setting)
+    for job_id, until_s in logged.leases:
+        plan.extend(state.jobs[job_id], until_s)
     plan.wake(logged.wake_s)
 
 
-def repeat(state: State, plan: Plan, decision: Decision) -> None:
-    with plan.bundle(decision.bundle) if decision.bundle else NO_BUNDLE:
-        _repeat(state, plan, decision)
+def joined(decisions: Iterable[Decision]) -> list[list[Decision]]:
+    """Decisions that are booked in one step, in order: most are alone."""
+    found: list[list[Decision]] = []
+    for decision in decisions:
+        if decision.together and found:
+            found[-1].append(decision)
+        else:
+            found.append([decision])
+    return found
+
+
+def repeat(state: State, plan: Plan, together: list[Decision]) -> None:
+    with plan.bundle(bundle) if (bundle := together[0].bundle) else NO_BUNDLE:
+        if len(together) == 1:
+            _repeat(state, plan, together[0])
+        else:
+            plan.move_all([(state.jobs[each.job_id], wanted(each)) for each in together])
+
+
+def wanted(move: Decision) -> Allocation:
+    if move.after is None or move.before is None:
+        raise InvariantBroken(f"job {move.job_id} is to move together with others, and has no place to leave or to go")
+    return move.after
 
 
 def _repeat(state: State, plan: Plan, decision: Decision) -> None:

@@ -267,6 +267,7 @@ class Simulator:
 
     def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
         events: list[Event] = []
+        left: dict[int, SimTask] | None = None
         for action in actions:
             task = self.tasks[action.job_id]
             if type(action) is Launch:
@@ -274,7 +275,8 @@ class Simulator:
             elif isinstance(action, Stop):
                 self._stop(task, at_s, events)
             elif isinstance(action, Move):
-                self._move(task, action, at_s, events)
+                left = self._leave_all(actions, at_s) if left is None else {}
+                self._move(task, action, at_s, events, left)
             elif isinstance(action, Suspend):
                 self._suspend(task, action.memory, at_s, events)
             elif isinstance(action, Resume):
@@ -349,10 +351,20 @@ class Simulator:
         if others:
             self._change_rates(others, at_s, events)
 
-    def _move(self, task: SimTask, action: Move, at_s: float, events: list[Event]) -> None:
-        others = self.rates.leave(task)
-        task.done_s = task.work_at(at_s)
-        others |= self._begin(task, action.allocation, at_s)
+    def _leave_all(self, actions: list[Action], at_s: float) -> dict[int, SimTask]:
+        """All jobs that move leave before the first arrives: they may exchange GPUs. Returns the jobs beside which they
+        were."""
+        moving = [self.tasks[action.job_id] for action in actions if isinstance(action, Move)]
+        left: dict[int, SimTask] = {}
+        for task in moving:
+            left |= self.rates.leave(task)
+            task.done_s = task.work_at(at_s)
+        for task in moving:
+            left.pop(task.row, None)
+        return left
+
+    def _move(self, task: SimTask, action: Move, at_s: float, events: list[Event], others: dict[int, SimTask]) -> None:
+        others = others | self._begin(task, action.allocation, at_s)
         done_s, rate = task.done_s / task.unit, task.shown_rate
         share = told_share(task)
         events.append(TasksMoved(task.id, action.allocation, done_s, rate, task.progress_since_s, share=share))

@@ -21,6 +21,9 @@ ALONE = contextlib.nullcontext()
 Homes = dict[str, Allocation | None]
 """The wanted allocations of jobs, by id, in physical terms."""
 
+Change = tuple[Allocation | None, Allocation | None]
+"""Where a job is and where it is to be, in physical terms."""
+
 
 class Translator:
     def __init__(self, view: View, sharing: str, loans: Loans, lender: Lender) -> None:
@@ -56,25 +59,29 @@ class Translator:
         home = self._home(vc, decision, job.bound)
         leavers = self.loans.on(home) if self.loans.counts else ()
         if not leavers:
-            self._translate(plan, vc, made, 0, job.bound, home)
+            self._translate(plan, vc, made, [0], [(job.bound, home)])
             return
         with plan.bundle():
             for borrower in leavers:
                 self.lender.push_out(plan, borrower)
-            self._translate(plan, vc, made, 0, job.bound, home)
+            self._translate(plan, vc, made, [0], [(job.bound, home)])
 
     def _carry_out(self, plan: Plan, vc: Vc, made: Plan, numbers: list[int], homes: Homes) -> None:
         """Translate a bundle or a single decision. `homes`: the allocations of jobs that this plan has decided
         about."""
         leavers = self._leavers(vc, made, numbers, homes)
         with plan.bundle() if len(numbers) > 1 or any(leavers) else ALONE:
-            for number, borrowers in zip(numbers, leavers, strict=True):
-                for borrower in borrowers:
-                    self.lender.push_out(plan, borrower)
-                decision = made.decisions[number]
-                bound = homes.get(decision.job_id, self.view.jobs[decision.job_id].bound)
-                home = self._home(vc, decision, bound)
-                homes[decision.job_id] = self._translate(plan, vc, made, number, bound, home)
+            for together in joined(made.decisions, numbers):
+                for number in together:
+                    for borrower in leavers[number - numbers[0]]:
+                        self.lender.push_out(plan, borrower)
+                changes = [self._change(vc, made.decisions[number], homes) for number in together]
+                after = self._translate(plan, vc, made, together, changes)
+                homes.update(zip([made.decisions[number].job_id for number in together], after, strict=True))
+
+    def _change(self, vc: Vc, decision: Decision, homes: Homes) -> Change:
+        bound = homes.get(decision.job_id, self.view.jobs[decision.job_id].bound)
+        return bound, self._home(vc, decision, bound)
 
     def _leavers(self, vc: Vc, made: Plan, numbers: list[int], homes: Homes) -> list[list[JobView]]:
         """The borrowers that must leave for each of these decisions."""
@@ -102,16 +109,27 @@ class Translator:
         return vc.books.physical(after)
 
     def _translate(
-        self, plan: Plan, vc: Vc, made: Plan, number: int, bound: Allocation | None, home: Allocation | None
-    ) -> Allocation | None:
-        """From its present place to its new allocation, with everything that follows."""
-        decision = made.decisions[number]
-        after = decision.after
-        job = self.view.jobs[decision.job_id]
-        if home is not None and after is not None and self.is_bound and not stays(decision):
-            home = with_cpu_pieces(home, after, self.view.cluster)
-        whole = Decision(job.id, bound, home, decision.cause, until_s=decision.until_s)
-        plan.translate(made, number, whole, is_booked=vc.books.is_whole)
+        self, plan: Plan, vc: Vc, made: Plan, numbers: list[int], changes: list[Change]
+    ) -> list[Allocation | None]:
+        """From their present places to their new allocations, with everything that follows: one decision, or moves
+        that are booked together."""
+        whole = [self._whole(made.decisions[number], change) for number, change in zip(numbers, changes, strict=True)]
+        plan.translate(made, numbers[0], *whole, is_booked=vc.books.is_whole)
+        for number in numbers:
+            self._note_owner(plan, vc, made.decisions[number])
+        return [decision.after for decision in whole]
+
+    def _whole(self, decision: Decision, change: Change) -> Decision:
+        """The decision in physical terms."""
+        bound, home = change
+        if home is not None and decision.after is not None and self.is_bound and not stays(decision):
+            home = with_cpu_pieces(home, decision.after, self.view.cluster)
+        return Decision(
+            decision.job_id, bound, home, decision.cause, until_s=decision.until_s, together=decision.together
+        )
+
+    def _note_owner(self, plan: Plan, vc: Vc, decision: Decision) -> None:
+        job, after = self.view.jobs[decision.job_id], decision.after
         if after is None:
             self.disown(plan, vc, job)
             plan.remember(OWNED, job.id, None)
@@ -119,7 +137,6 @@ class Translator:
             self.lender.withdraw(job)
             self.own(plan, vc, job, after)
             plan.remember(OWNED, job.id, Owned(after, vc.books.gpus_behind(after)))
-        return home
 
     # Owners ----------------------------------------------------------------------------------------------------
 
@@ -178,4 +195,15 @@ def bundles_of(decisions: list[Decision]) -> list[list[int]]:
         else:
             found.append([number])
         last = decision.bundle
+    return found
+
+
+def joined(decisions: list[Decision], numbers: list[int]) -> list[list[int]]:
+    """The indexes of decisions that are booked in one step, in order."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if decisions[number].together and found:
+            found[-1].append(number)
+        else:
+            found.append([number])
     return found

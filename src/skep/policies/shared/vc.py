@@ -48,6 +48,8 @@ class Vc:
             plan.end(group)
         for change in made.memory:
             plan.keep(change)
+        for job, until_s in made.leases:
+            plan.extend(job, until_s)
         for setting in made.settings:
             plan.set(setting)
 
