@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from skep.core.actions import Action, Launch, Reshare, Setting, Stop
+from skep.core.actions import Action, Launch, Reshare, Setting, Stop, names_of
 from skep.core.cluster import Cluster
 from skep.core.errors import NotFound
 from skep.core.events import NodeBack, NodeLost
 from skep.core.ports import Capability, LogReader, Metrics, StaleEpoch, TaskEnvironment, TaskStatus, Wanted
-from skep.core.reports import Exited, LaunchFailed, Looked, Refused, Report, Started
+from skep.core.reports import Exited, GivenSeat, LaunchFailed, Looked, Refused, Report, Started
 from skep.jobs.request import Request
 
 
@@ -30,12 +30,16 @@ class Run:
 
     job_id: str
     launch: int
-    nodes: set[str]
+    given: tuple[GivenSeat, ...]
     tasks: list[subprocess.Popen[bytes]] = field(default_factory=list)
     begun_s: float = field(default_factory=time.monotonic)
     is_stopped: bool = False
     cause: str = ""
     end: Exited | LaunchFailed | None = None
+
+    @property
+    def nodes(self) -> set[str]:
+        return {seat.node for seat in self.given}
 
     def signal(self, number: int) -> None:
         for task in self.tasks:
@@ -45,7 +49,7 @@ class Run:
 
 class PlainEngine:
     name = "plain"
-    capabilities: frozenset[Capability] = frozenset()
+    capabilities = frozenset({Capability.EXACT_GPUS})
 
     def __init__(
         self,
@@ -88,20 +92,20 @@ class PlainEngine:
     def _launch(self, action: Launch, run: Run | None) -> None:
         """A launch that exists is reported again, one that is older than the present one is ignored."""
         if run is None or action.launch > run.launch:
-            seats = action.allocation.seating()
-            nodes = {self.cluster.nodes[seat.node].name for seat in seats}
-            run = self.runs[action.job_id] = Run(action.job_id, action.launch, nodes)
-            self._start(run, [(self.cluster.nodes[seat.node].name, seat.role, seat.gpus) for seat in seats])
+            names, seats = names_of(action), action.allocation.seating()
+            given = tuple(GivenSeat(names[seat.node], seat.gpus) for seat in seats)
+            run = self.runs[action.job_id] = Run(action.job_id, action.launch, given)
+            self._start(run, [seat.role for seat in seats])
         if action.launch == run.launch:
-            self.send([run.end or Started(run.job_id, run.launch)])
+            self.send([run.end or Started(run.job_id, run.launch, run.given)])
 
-    def _start(self, run: Run, seats: list[tuple[str, int, tuple[int, ...]]]) -> None:
+    def _start(self, run: Run, roles: list[int]) -> None:
         """All tasks or none."""
         try:
             if gone := run.nodes & self.lost:
                 raise OSError(f"node {min(gone)} is lost")
-            for index, seat in enumerate(seats):
-                run.tasks.append(self._task(run, index, *seat))
+            for index, role in enumerate(roles):
+                run.tasks.append(self._task(run, index, role))
         except OSError as error:
             run.signal(signal.SIGKILL)
             for task in run.tasks:
@@ -110,8 +114,8 @@ class PlainEngine:
         else:
             threading.Thread(target=self._wait, args=(run,), daemon=True).start()
 
-    def _task(self, run: Run, index: int, node: str, role: int, gpus: tuple[int, ...]) -> subprocess.Popen[bytes]:
-        request = self.request_of(run.job_id)
+    def _task(self, run: Run, index: int, role: int) -> subprocess.Popen[bytes]:
+        request, seat = self.request_of(run.job_id), run.given[index]
         wanted = list(request.tasks.values())[role]
         kept = self.folder / run.job_id
         kept.mkdir(parents=True, exist_ok=True)
@@ -119,8 +123,8 @@ class PlainEngine:
             **os.environ,
             **wanted.env,
             **request.secrets,
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
-            "SKEP_NODE": node,
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, seat.gpus or ())),
+            "SKEP_NODE": seat.node,
             "SKEP_LAUNCH": str(run.launch),
             "SKEP_TASK_INDEX": str(index),
             "SKEP_CHECKPOINT_DIR": str(kept),

@@ -20,7 +20,7 @@ from tests.support.builders import job as trace_job
 from tests.support.engines import FakeEngine, Machine
 from tests.support.sim_engine import SimEngine, SimWorld
 
-from skep.core.actions import Action
+from skep.core.actions import Action, named
 from skep.core.cluster import Cluster, NodeSpec
 from skep.core.ports import Engine, Wanted
 from skep.core.reports import Report
@@ -57,10 +57,10 @@ class Subject:
         """As a server that starts. What it asks for it knows."""
         asked = {(action.job_id, action.launch) for action in actions}
         self.epoch = self.engine.last_epoch() + 1
-        self.engine.adopt(self.epoch, 0.0, Wanted(list(actions), asked if known is None else known))
+        self.engine.adopt(self.epoch, 0.0, Wanted(named(actions, self.cluster), asked if known is None else known))
 
     def do(self, *actions: Action) -> None:
-        self.engine.execute(self.epoch, 0.0, list(actions))
+        self.engine.execute(self.epoch, 0.0, named(actions, self.cluster))
 
     def of(self, kind: type, job_id: str = "1") -> list[Report]:
         return [report for report in self.told if isinstance(report, kind) and getattr(report, "job_id", "") == job_id]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from skep.core.actions import Action, Launch, Move
+from skep.core.actions import Action, Launch, Move, named
 from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
 from skep.core.model import GroupRef
 from skep.core.ports import Wanted
@@ -76,11 +76,11 @@ class World:
             self.news.notify_all()
 
     def do(self, *actions: Action) -> None:
-        self.engine.execute(self.engine.last_epoch(), 0.0, list(actions))
+        self.engine.execute(self.engine.last_epoch(), 0.0, named(actions, self.cluster))
 
     def adopt(self, known: set[tuple[str, int]], *actions: Action) -> None:
         """As a server that starts, and knows of these launches."""
-        self.engine.adopt(self.engine.last_epoch() + 1, 0.0, Wanted(list(actions), known))
+        self.engine.adopt(self.engine.last_epoch() + 1, 0.0, Wanted(named(actions, self.cluster), known))
 
     def launch(self, job_id: str = "1", launch: int = 1, allocation: Allocation | None = None) -> None:
         self.do(Launch(job_id, allocation or on(0), launch))

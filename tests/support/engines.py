@@ -6,13 +6,27 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from skep.core.actions import Action, Checkpoint, Launch, Limit, Move, Reshare, Resume, Setting, Stop, Suspend, Tune
+from skep.core.actions import (
+    Action,
+    Checkpoint,
+    Launch,
+    Limit,
+    Move,
+    Reshare,
+    Resume,
+    Setting,
+    Stop,
+    Suspend,
+    Tune,
+    names_of,
+)
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import NotFound
 from skep.core.events import NodeBack, NodeLost
 from skep.core.ports import Capability, LogReader, Metrics, StaleEpoch, TaskEnvironment, TaskStatus, Wanted
 from skep.core.reports import (
     Exited,
+    GivenSeat,
     LaunchFailed,
     Looked,
     Moved,
@@ -94,6 +108,7 @@ class FakeRun(msgspec.Struct):
 
     launch: int
     allocation: Allocation
+    given: tuple[GivenSeat, ...]
     is_move: bool = False
     is_suspended: bool = False
     end: Exited | LaunchFailed | None = None
@@ -218,7 +233,10 @@ class FakeEngine(NoEngine):
     def _begin(self, action: Launch | Move, before: FakeRun | None) -> FakeRun:
         if isinstance(action, Move) and before is not None and before.end is not None:
             return before  # It ended by itself before it could move.
-        run = self.machine.runs[action.job_id] = FakeRun(action.launch, action.allocation, isinstance(action, Move))
+        names = names_of(action)
+        given = tuple(GivenSeat(names[seat.node], seat.gpus) for seat in action.allocation.seating())
+        run = FakeRun(action.launch, action.allocation, given, isinstance(action, Move))
+        self.machine.runs[action.job_id] = run
         broken = self.machine.broken.get(action.job_id)
         if lost := self.machine.lost & self._nodes(run):
             run.end = LaunchFailed(action.job_id, action.launch, f"node {min(lost)} is lost")
@@ -230,7 +248,7 @@ class FakeEngine(NoEngine):
         return run
 
     def _nodes(self, run: FakeRun) -> set[str]:
-        return {self.cluster.nodes[node].name for node in run.allocation.nodes()}
+        return {seat.node for seat in run.given}
 
     def _stop(self, action: Stop, run: FakeRun | None) -> list[Report]:
         if run is None:
@@ -274,8 +292,8 @@ class FakeEngine(NoEngine):
         code = run.end.code if isinstance(run.end, Exited) else None
         state = "running" if run.end is None else "succeeded" if code == 0 else "failed"
         return [
-            TaskStatus(f"task-{rank}", state, self.cluster.nodes[seat.node].name, [*seat.gpus], code)
-            for rank, seat in enumerate(run.allocation.seating())
+            TaskStatus(f"task-{rank}", state, seat.node, [*(seat.gpus or ())], code)
+            for rank, seat in enumerate(run.given)
         ]
 
     def progress(self, job_id: str) -> dict[str, Setting]:
@@ -339,5 +357,5 @@ class Printed:
 
 def standing(job_id: str, run: FakeRun) -> list[Report]:
     """The status of a repeated launch."""
-    reports: list[Report] = [(Moved if run.is_move else Started)(job_id, run.launch)]
+    reports: list[Report] = [(Moved if run.is_move else Started)(job_id, run.launch, run.given)]
     return [*reports, Suspended(job_id, run.launch)] if run.is_suspended else reports

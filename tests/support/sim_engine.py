@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from tests.support.engines import KILLED, STOPPED, NoEngine
 
-from skep.core.actions import Action, Launch, Move, Reshare, Resume, Stop, Suspend
+from skep.core.actions import Action, Launch, Move, Reshare, Resume, Stop, Suspend, names_of
 from skep.core.events import Event, Exit, NodeBack, NodeLost, TasksExited, TasksMoved, TasksStarted
 from skep.core.ports import Capability, StaleEpoch, Wanted
 from skep.core.reports import (
     Exited,
+    GivenSeat,
     LaunchFailed,
     Looked,
     Moved,
@@ -36,6 +37,7 @@ class SimWorld:
         self.epoch = 0
         self.lost: set[str] = set()
         self.launches: dict[str, int] = {}
+        self.given: dict[str, tuple[GivenSeat, ...]] = {}
         self.told: dict[str, Report] = {}
         """The last report of each job's launch."""
         self.starts: list[tuple[str, int]] = []
@@ -43,7 +45,9 @@ class SimWorld:
 
 class SimEngine(NoEngine):
     name = "simulator"
-    capabilities = frozenset({Capability.SUSPEND, Capability.MIGRATE, Capability.RESIZE, Capability.SHARE})
+    capabilities = frozenset(
+        {Capability.SUSPEND, Capability.MIGRATE, Capability.RESIZE, Capability.SHARE, Capability.EXACT_GPUS}
+    )
 
     def __init__(self, world: SimWorld, tell: Callable[[list[Report]], None]) -> None:
         self.world = world
@@ -122,13 +126,15 @@ class SimEngine(NoEngine):
             self._on_running(action, last)
 
     def _begin(self, action: Launch | Move) -> None:
-        nodes = {self.world.simulator.rates.cluster.nodes[node].name for node in action.allocation.nodes()}
-        if lost := nodes & self.world.lost:
+        if lost := set(action.names) & self.world.lost:
             self.tell([LaunchFailed(action.job_id, action.launch, f"node {min(lost)} is lost")])
         elif isinstance(action, Move) and not self._runs(action.job_id):
             self._retell(action.job_id)  # It ended by itself before it could move.
         else:
             self.world.launches[action.job_id] = action.launch
+            names = names_of(action)
+            seats = action.allocation.seating()
+            self.world.given[action.job_id] = tuple(GivenSeat(names[seat.node], seat.gpus) for seat in seats)
             self.world.starts.append((action.job_id, action.launch))
             self._hear(self._simulate(action))
 
@@ -176,6 +182,8 @@ class SimEngine(NoEngine):
             was_stopped = event.exit is Exit.PREEMPTED
             report = Exited(event.job_id, launch, CODES[event.exit], was_stopped=was_stopped, cause=cause)
         else:
-            report = (Moved if isinstance(event, TasksMoved) else Started)(event.job_id, launch)
+            report = (Moved if isinstance(event, TasksMoved) else Started)(
+                event.job_id, launch, self.world.given[event.job_id]
+            )
         self.world.told[event.job_id] = report
         return report

@@ -3,13 +3,18 @@
 `launch` numbers the starts of a job from 1; a move is a start with the next number. Every action on a running job
 carries the number of the launch it is meant for, so that a late action does not affect a later launch. 0 means the
 current launch.
+
+Node numbers are internal to the core: what a server sends to an engine also has the `names` of the nodes (`named`), in
+the order of `allocation.nodes()`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from skep.core.cluster import Allocation, MemoryPlace
+from skep.core.cluster import Allocation, Cluster, MemoryPlace
 
 Setting = float | int | str | bool | None
 
@@ -20,6 +25,7 @@ class Launch(msgspec.Struct, frozen=True, tag=True):
     job_id: str
     allocation: Allocation
     launch: int = 0
+    names: tuple[str, ...] = ()
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
@@ -39,6 +45,7 @@ class Move(msgspec.Struct, frozen=True, tag=True):
     job_id: str
     allocation: Allocation
     launch: int = 0
+    names: tuple[str, ...] = ()
 
 
 class Suspend(msgspec.Struct, frozen=True, tag=True):
@@ -87,9 +94,25 @@ class Reshare(msgspec.Struct, frozen=True, tag=True):
     job_id: str
     launch: int
     allocation: Allocation
+    names: tuple[str, ...] = ()
 
 
 JobSetting = Limit | Tune | Checkpoint
 """Actions that change a running job but not what it holds."""
 
 Action = Launch | Stop | Move | Suspend | Resume | Limit | Tune | Checkpoint | Reshare
+
+
+def named(actions: Iterable[Action], cluster: Cluster) -> list[Action]:
+    """The same actions with the names of their nodes, as engines get them."""
+    return [
+        msgspec.structs.replace(each, names=tuple(cluster.nodes[node].name for node in each.allocation.nodes()))
+        if isinstance(each, Launch | Move | Reshare)
+        else each
+        for each in actions
+    ]
+
+
+def names_of(action: Launch | Move | Reshare) -> dict[int, str]:
+    """The name of each node of the allocation, by the number that the allocation uses."""
+    return dict(zip(action.allocation.nodes(), action.names, strict=True))

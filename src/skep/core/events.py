@@ -90,6 +90,15 @@ class TasksStarted(msgspec.Struct, frozen=True, tag=True):
     share: float | None = None
 
 
+class TasksPlaced(msgspec.Struct, frozen=True, tag=True):
+    """The engine gave the launch another allocation than was wanted. Comes before the event that it runs."""
+
+    job_id: str
+    allocation: Allocation | None
+    """None: the job cannot have it, for example because its node is unknown. It is stopped."""
+    launch: int
+
+
 class TasksMoved(msgspec.Struct, frozen=True, tag=True):
     """The job now runs on another allocation."""
 
@@ -259,6 +268,7 @@ Event = (
     | GroupFormed
     | GroupEnded
     | PriorityChanged
+    | TasksPlaced
     | TasksStarted
     | TasksMoved
     | TasksSuspended
@@ -285,7 +295,10 @@ Event = (
 
 ORDER_OF_AN_INSTANT: tuple[tuple[type, ...], ...] = (
     # Reports about tasks. What has ended frees its GPUs before anything else is looked at.
-    (ProgressReported, TasksStarted, TasksMoved, TasksSuspended, TasksResumed, SuspendRefused, TasksExited),
+    (
+        *(ProgressReported, TasksPlaced, TasksStarted, TasksMoved),
+        *(TasksSuspended, TasksResumed, SuspendRefused, TasksExited),
+    ),
     # Nodes. The exits of a node that is lost belong to the first row: they come before `NodeLost`.
     (NodeLost, NodeBack, NodeDrained, NodeUndrained, NodeJoined, NodeLeft, NodeChanged, OthersChanged),
     # Changes by admins and by the server itself: steps of their own, with at most events about nodes before them.

@@ -126,6 +126,16 @@ class Ledger:
         if self._changes is not None:
             self._changes.note(allocation.slices)
 
+    def exchange(self, before: Allocation, after: Allocation, owner: int) -> bool:
+        """Book the second allocation instead of the first. False, and nothing changes, if that is not possible."""
+        self.give(before, owner)
+        try:
+            self.take(after, owner)
+        except InvariantBroken:
+            self.take(before, owner)
+            return False
+        return True
+
     def neighbours(self, allocation: Allocation, owner: int) -> list[int]:
         """The other jobs that have a part of a GPU of this allocation, each once."""
         found: dict[int, None] = {}

@@ -73,6 +73,8 @@ class Capability(enum.StrEnum):
     """Several jobs on one GPU."""
     INSTANT = "instant"
     """Share mode `instant`: a job takes a GPU from another within milliseconds. Only the simulator offers it."""
+    EXACT_GPUS = "exact-gpus"
+    """A task gets the GPUs of its seat. Without it the engine gives a number of GPUs, and does not know which."""
     LIMIT = "limit"
     TUNE = "tune"
     LOGS = "logs"

@@ -12,11 +12,29 @@ from skep.core.cluster import MemoryPlace
 from skep.core.events import NodeBack, NodeChanged, NodeJoined, NodeLeft, NodeLost, OthersChanged
 
 
+class GivenSeat(msgspec.Struct, frozen=True):
+    """What the engine gave one task."""
+
+    node: str
+    gpus: tuple[int, ...] | None = None
+    """None: the engine knows how many they are, but not which."""
+
+
+class Launching(msgspec.Struct, frozen=True, tag="launching"):
+    """What the launch waits for before its tasks run: an image that is pulled, a volume, …"""
+
+    job_id: str
+    launch: int
+    reason: str
+
+
 class Started(msgspec.Struct, frozen=True, tag="started"):
     """All tasks of the launch run."""
 
     job_id: str
     launch: int
+    given: tuple[GivenSeat, ...] = ()
+    """What each task really has, in the order of `Allocation.seating`; empty: what was asked for."""
 
 
 class Moved(msgspec.Struct, frozen=True, tag="moved"):
@@ -24,6 +42,7 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
 
     job_id: str
     launch: int
+    given: tuple[GivenSeat, ...] = ()
 
 
 class Suspended(msgspec.Struct, frozen=True, tag="suspended"):
@@ -66,7 +85,7 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
     seconds: float = 0.0
     """How long it ran."""
     cause: str = ""
-    """What the engine knows beyond the exit code, such as `oom`; see `jobs/exits.py`."""
+    """What the engine knows beyond the exit code, such as `oom` or `evicted`; see `CAUSES` in `jobs/exits.py`."""
 
 
 class LaunchFailed(msgspec.Struct, frozen=True, tag="launch-failed"):
@@ -76,7 +95,8 @@ class LaunchFailed(msgspec.Struct, frozen=True, tag="launch-failed"):
     launch: int
     reason: str
     cause: str = ""
-    """Why a retry may succeed: `shortage` on the machine, or `shim-killed`; empty if the job is at fault."""
+    """What the engine knows of it: a `shortage` on the machine, `shim-killed`, `image`, `config`, `rejected`; see
+    `CAUSES` in `jobs/exits.py`. Empty: unknown, perhaps the job is at fault."""
 
 
 class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
@@ -115,7 +135,8 @@ class Fenced(msgspec.Struct, frozen=True, tag="fenced"):
 
 
 Report = (
-    Started
+    Launching
+    | Started
     | Moved
     | Suspended
     | Resumed

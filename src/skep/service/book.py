@@ -68,6 +68,11 @@ class Record(msgspec.Struct):
         """The task that a member consists of; empty for a gang."""
         return task_of(job.spec, self.request)
 
+    def launching(self, job: Job) -> str:
+        """What its launch waits for, if the engine has said so."""
+        attempt = self.attempts.get(job.id)
+        return attempt.phrase if attempt is not None and job.state is JobState.LAUNCHING else ""
+
     def add_up(self, job: Job, cluster: Cluster) -> None:
         """Update the contribution of a member."""
         before = self.parts.get(job.id)
@@ -189,7 +194,7 @@ class Book:
         if len(record.members) == 1:
             job = state.jobs[record.members[0]]
             failed = record.why_failed if job.state is JobState.FAILED else ""
-            return shown_state(job), shown_reason(job) or failed
+            return shown_state(job), shown_reason(job) or failed or record.launching(job)
         reason = next(iter(record.reasons.values()), "")
         for each in (RUNNING, LAUNCHING, SUSPENDED, STOPPING, PENDING):
             if record.states.get(each):

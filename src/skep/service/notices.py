@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from skep.core.actions import Launch, Move, Stop
-from skep.core.events import Exit, TasksExited, TasksMoved, TasksStarted
+from skep.core.events import Exit, TasksExited, TasksMoved, TasksPlaced, TasksStarted
 from skep.core.fold.endings import NEEDS
 from skep.core.job import Job, JobState
 from skep.core.record import PlanRecord
+from skep.core.reports import Launching
 from skep.core.state import State
-from skep.service.book import Record, new_attempt, owner_of
+from skep.service.book import Record, held_gpus, new_attempt, node_names, owner_of
 from skep.service.receive import Received
 from skep.service.store import Attempt, Writes
 from skep.service.turn import Turn
@@ -33,10 +34,30 @@ def notify_started(turn: Turn, record: Record, job: Job, event: TasksStarted) ->
     if attempt is None or attempt.start_s is not None or attempt.launch != event.launch:
         return  # stale or duplicate
     attempt.start_s = turn.at_s
-    attempt.outcome = "running"
+    attempt.outcome, attempt.phrase = "running", ""
     turn.writes.attempts.append(attempt)
     again = f", attempt {attempt.launch}" if attempt.launch > 1 else ""
     turn.notify("started", f"{which(record, job)}runs on {', '.join(attempt.nodes)}{again}", record.id)
+
+
+def note_placed(state: State, record: Record, job: Job, event: TasksPlaced) -> None:
+    """The attempt is where the engine has put it; the notice of its start follows."""
+    attempt = record.attempts.get(job.id)
+    if attempt is not None and attempt.launch == event.launch:
+        attempt.nodes, attempt.held = node_names(state.cluster, job), held_gpus(state.cluster, job)
+
+
+def notify_launching(turn: Turn, record: Record, job: Job, report: Launching) -> bool:
+    """What a launch waits for. True if that is news."""
+    attempt = record.attempts.get(job.id)
+    if attempt is None or attempt.start_s is not None or attempt.launch != report.launch:
+        return False  # stale
+    if attempt.phrase == report.reason or job.state is not JobState.LAUNCHING:
+        return False
+    attempt.phrase = report.reason
+    turn.writes.attempts.append(attempt)
+    turn.notify("launching", f"{which(record, job)}{report.reason}", record.id)
+    return True
 
 
 def notify_exited(turn: Turn, record: Record, job: Job, event: TasksExited, received: Received) -> None:

@@ -30,6 +30,7 @@ from skep.core.reports import (
     Exited,
     Fenced,
     LaunchFailed,
+    Launching,
     Looked,
     Moved,
     Overrun,
@@ -44,6 +45,7 @@ from skep.core.reports import (
 from skep.core.state import State
 from skep.jobs.exits import classify, react
 from skep.service.book import Record
+from skep.service.given import placed_elsewhere
 
 if TYPE_CHECKING:
     from skep.service.turn import Turn
@@ -71,8 +73,8 @@ class Received(msgspec.Struct):
 
 def receive(writer: Writer, now_s: float, report: Report) -> Received | None:
     """The events of a report; none if it is stale, a duplicate, or changes nothing."""
-    state = writer.state
-    if isinstance(report, Looked | Fenced | Membership | Overrun):
+    state, has_vcs = writer.state, writer.ground.layout is not None
+    if isinstance(report, Looked | Fenced | Membership | Overrun | Launching):
         return None  # The writer itself handles them.
     if isinstance(report, NodeLost | NodeBack):
         is_news = isinstance(report, NodeLost) != (report.node in state.health.lost)
@@ -92,11 +94,14 @@ def receive(writer: Writer, now_s: float, report: Report) -> Received | None:
         measured = writer.reports.receive_share(state, job, report.share, now_s)
         return None if measured is None else Received([measured])
     if isinstance(report, Started):
-        return Received([TasksStarted(job.id, None, now_s, report.launch)])
+        placed = placed_elsewhere(state.cluster, job, job.held, report, has_vcs=has_vcs)
+        return Received([*placed, TasksStarted(job.id, None, now_s, report.launch)])
     if isinstance(report, Moved):
         if job.bound is None or report.launch != job.launches:
             return None
-        return Received([TasksMoved(job.id, job.bound, job.work_at(now_s), None, now_s, report.launch)])
+        placed = placed_elsewhere(state.cluster, job, job.bound, report, has_vcs=has_vcs)
+        held = next((each.allocation for each in placed if each.allocation is not None), job.bound)
+        return Received([*placed, TasksMoved(job.id, held, job.work_at(now_s), None, now_s, report.launch)])
     if isinstance(report, Suspended):
         return Received([TasksSuspended(job.id, job.work_at(now_s), report.memory, report.launch)])
     if isinstance(report, Resumed):
@@ -173,8 +178,8 @@ def _exited(record: Record, job: Job, work: Work, report: Exited) -> Received:
         elif report.code == KILLED:
             text = "killed when its grace period was over"
         return _left(job, work.done_s, report, Exit.PREEMPTED, text)
-    if report.cause == "node-lost":
-        return _left(job, work.saved_s, report, Exit.NODE_LOST, "its node was lost")
+    if report.cause in ("node-lost", "unreachable"):
+        return _left(job, work.saved_s, report, Exit.NODE_LOST, classify(0, "", cause=report.cause).phrase)
     return _ended(record, job, work, report.launch, report.code, report.cause, report.log_tail)
 
 

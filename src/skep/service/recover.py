@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from skep.clusters.read import read_text
-from skep.core.actions import Action, Launch, Limit, Suspend, Tune
+from skep.core.actions import Action, Launch, Limit, Suspend, Tune, named
 from skep.core.cells.layout import Layout
 from skep.core.cluster import WHOLE, Cluster
 from skep.core.errors import InputError, InvariantBroken
@@ -156,7 +156,7 @@ def wanted(state: State) -> Wanted:
     done."""
     held = [job for job in state.jobs.values() if job.held is not None]
     known = {(job.id, launch) for job in held for launch in (job.held_launch, job.launches)}
-    return Wanted(resume_actions(state), known, set(state.health.lost))
+    return Wanted(named(resume_actions(state), state.cluster), known, set(state.health.lost))
 
 
 def resume_actions(state: State) -> list[Action]:

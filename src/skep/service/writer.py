@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from skep.core.actions import Action
+from skep.core.actions import Action, named
 from skep.core.checked import BadPlan
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError
@@ -32,6 +32,7 @@ from skep.core.events import (
     ProgressReported,
     TasksExited,
     TasksMoved,
+    TasksPlaced,
     TasksStarted,
     TimerDue,
 )
@@ -39,7 +40,7 @@ from skep.core.needs import Need
 from skep.core.nodes import Membership, differences, settled
 from skep.core.ports import EngineCommands, StaleEpoch
 from skep.core.record import Entry, PlanRecord, encode
-from skep.core.reports import Fenced, Looked, Report
+from skep.core.reports import Fenced, Launching, Looked, Report
 from skep.core.snapshot import dump, fork
 from skep.core.timers import BACK_OFF
 from skep.jobs.limits import UNLIMITED, LimitRules
@@ -185,6 +186,7 @@ class Writer:
         for each in received:
             turn.events += each.events
         stop_overruns(self, turn, reports)
+        turn.events += self._refresh(turn, self._launching(turn, reports))
         actions: list[Action | Cluster] = []
         if nodes := news_of_nodes(self.state, reports):
             actions += self._take_in(turn, received)  # first what has ended
@@ -205,6 +207,16 @@ class Writer:
         if len(self.state.jobs) - len(self.book.by_member) >= 2 * ENDED_KEPT:
             actions += self.step(turn, [JobsForgotten(self._ended()[:-ENDED_KEPT])], None)
         return actions
+
+    def _launching(self, turn: Turn, reports: list[Report]) -> set[str]:
+        """Note what launches wait for. Returns the jobs for which that is news."""
+        waiting = [report for report in reports if isinstance(report, Launching)]
+        return {
+            report.job_id
+            for report in waiting
+            if (record := self.book.of(report.job_id)) is not None
+            and notices.notify_launching(turn, record, self.state.jobs[report.job_id], report)
+        }
 
     def _ended(self) -> list[str]:
         """Jobs of the core whose owners' jobs have ended, as they were submitted."""
@@ -305,7 +317,7 @@ class Writer:
         plans, bad = commit_all(self.state, made)
         if bad is not None:
             fault = self._fault_of(bad)
-        actions = self.state.send()
+        actions = named(self.state.send(), self.state.cluster)
         turn.writes.log.append((turn.at_s, encode(Entry(turn.at_s, events, plans))))
         self._notify(turn, events, received or [], before, actions, notices.preemptors(plans))
         self._notify_rejected(turn, plans)
@@ -408,7 +420,9 @@ class Writer:
             if record is None:
                 continue
             job = self.state.jobs[event.job_id]  # type: ignore[union-attr]  # `book.of` found a record, so it has a job
-            if isinstance(event, TasksStarted):
+            if isinstance(event, TasksPlaced):
+                notices.note_placed(self.state, record, job, event)
+            elif isinstance(event, TasksStarted):
                 notices.notify_started(turn, record, job, event)
             elif isinstance(event, TasksMoved):
                 notices.notify_moved(turn, self.state, record, job, event, before[job.id])

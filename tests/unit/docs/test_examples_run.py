@@ -14,7 +14,7 @@ from skep.core.actions import Launch, Stop
 from skep.core.allocation import Allocation, Slice
 from skep.core.cluster import Cluster, NodeSpec
 from skep.core.ports import StaleEpoch, Wanted
-from skep.core.reports import Exited, Report, Started
+from skep.core.reports import Exited, GivenSeat, Report, Started
 from skep.jobs.request import Request, TaskRole
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -44,14 +44,14 @@ def test_the_engine_runs_tasks_and_refuses_a_server_that_was_replaced(tmp_path: 
     request = Request("job", {"main": TaskRole(command="echo $SKEP_NODE $CUDA_VISIBLE_DEVICES > seen")})
     make = runpy.run_path(str(EXAMPLES / "engine" / "plain.py"))["PlainEngine"]
     engine = make(tmp_path, Cluster([NodeSpec("n0", 4)]), lambda job_id: request, told.extend)
-    engine.adopt(1, 0.0, Wanted([Launch("1", Allocation((Slice(0, 0b110),), 2), 1)]))
+    engine.adopt(1, 0.0, Wanted([Launch("1", Allocation((Slice(0, 0b110),), 2), 1, ("n0",))]))
     engine.adopt(2, 0.0, Wanted())
     with pytest.raises(StaleEpoch):
         engine.execute(1, 0.0, [Stop("1", "preempted", 1)])
     by_s = time.monotonic() + 60
     while len(told) < 2 and time.monotonic() < by_s:
         time.sleep(0.01)
-    assert told[0] == Started("1", 1)
+    assert told[0] == Started("1", 1, (GivenSeat("n0", (1, 2)),))
     assert isinstance(told[1], Exited)
     assert (told[1].code, told[1].was_stopped) == (0, False)
     assert (tmp_path / "1" / "seen").read_text() == "n0 1,2\n"

@@ -100,7 +100,7 @@ def unstart(state: State, job: Job) -> None:
 
 
 def push_out(state: State, job: Job) -> None:
-    """Stop a suspended job: it is pending again when its tasks have exited."""
+    """Stop a job where it is: it is pending again when its tasks have exited."""
     assert job.bound is not None
     state.cluster.give(job.bound, job.seq)
     job.allocation = job.bound = None

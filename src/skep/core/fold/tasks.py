@@ -11,6 +11,7 @@ from skep.core.events import (
     SuspendRefused,
     TasksExited,
     TasksMoved,
+    TasksPlaced,
     TasksResumed,
     TasksStarted,
     TasksSuspended,
@@ -51,6 +52,21 @@ def tasks_started(state: State, event: TasksStarted) -> None:
         state.wake().is_slowed = True
     if now_s > job.decided_s:
         wake_others(state)
+
+
+def tasks_placed(state: State, event: TasksPlaced) -> None:
+    """Book what the engine gave instead of what was wanted. Where that is taken, the job is stopped: the planner finds
+    another place for it."""
+    job = state.jobs.get(event.job_id)
+    if job is None or job.held is None or job.bound is None or is_late(job, event.launch):
+        return  # stale, or about to leave
+    given = event.allocation
+    if given is None or not state.cluster.exchange(job.bound, given, job.seq):
+        push_out(state, job)
+    else:
+        job.allocation = job.bound = given
+        job.held = given if event.launch == job.held_launch else job.held
+    state.wake().nodes_changed = True
 
 
 def tasks_moved(state: State, event: TasksMoved) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from skep.core.actions import Launch, Move
 from skep.core.allocation import Seat
-from skep.core.cluster import Allocation, Cluster
+from skep.core.cluster import Allocation
 from skep.core.errors import InputError
 from skep.core.model import GroupRef
 from skep.core.share import MIG, MIG_PROFILES
@@ -68,25 +68,28 @@ class TaskFile(msgspec.Struct, frozen=True):
     version: int = FILES_VERSION
 
 
-def place_tasks(request: Request, member: GroupRef | None, allocation: Allocation, cluster: Cluster) -> list[TaskPlace]:
-    """The tasks of a launch, role by role. A member of an incremental job is alone in its launch."""
+def place_tasks(
+    request: Request, member: GroupRef | None, allocation: Allocation, nodes: dict[int, str]
+) -> list[TaskPlace]:
+    """The tasks of a launch, role by role. A member of an incremental job is alone in its launch. `nodes`: their
+    names."""
     names = list(request.tasks)
     seats = allocation.seating()
     if not seats:
         raise InputError("the allocation has no task")
     if member is not None:
-        return [place_of(member.role, member.index, seats[0], allocation, cluster)]
+        return [place_of(member.role, member.index, seats[0], allocation, nodes)]
     counts = dict.fromkeys(names, 0)
     places = []
     for seat in seats:
         role = names[seat.role]
-        places.append(place_of(role, counts[role], seat, allocation, cluster))
+        places.append(place_of(role, counts[role], seat, allocation, nodes))
         counts[role] += 1
     return places
 
 
-def place_of(role: str, index: int, seat: Seat, allocation: Allocation, cluster: Cluster) -> TaskPlace:
-    node = cluster.nodes[seat.node].name
+def place_of(role: str, index: int, seat: Seat, allocation: Allocation, nodes: dict[int, str]) -> TaskPlace:
+    node = nodes[seat.node]
     if not seat.gpus:
         return TaskPlace(role, index, node)
     mask = sum(1 << gpu for gpu in seat.gpus)

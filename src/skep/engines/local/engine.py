@@ -51,6 +51,7 @@ class LocalEngine(JobFiles):
         {
             *(Capability.CHECKPOINT, Capability.TUNE, Capability.SUSPEND, Capability.MIGRATE, Capability.RESIZE),
             *(Capability.SHARE, Capability.LIMIT, Capability.LOGS, Capability.PROGRESS, Capability.EXEC),
+            Capability.EXACT_GPUS,
         }
     )
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from skep.core.actions import Action, Launch, Move
+from skep.core.actions import Action, Launch, Move, Reshare, names_of
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
 from skep.core.model import GroupRef
@@ -144,7 +144,8 @@ class Launches:
         if self.shortage:
             raise OSError(errno.ENOSPC, self.shortage)
         request, member = self.request_of(action.job_id)
-        places = place_tasks(request, member, action.allocation, self.cluster)
+        nodes = names_of(action)
+        places = place_tasks(request, member, action.allocation, nodes)
         for place in places:
             if place.node in self.lost:
                 raise InputError(f"node {place.node} is lost")
@@ -153,7 +154,7 @@ class Launches:
         ports = self.ports.take(owner, ports_wanted(request, places))
         try:
             record = self.beginner.write(
-                Beginning(action, request, places, ports, owned(action.allocation, self.cluster), account)
+                Beginning(action, request, places, ports, owned(action.allocation, nodes), account)
             )
         except BaseException:
             self.ports.give(owner)
@@ -161,7 +162,7 @@ class Launches:
         trim_logs(self.folder.job(action.job_id), action.launch, self.beginner.log_bytes(request))
         run = self._run_of(record, action, request, member)
         self.by_job[action.job_id] = run
-        self._set_share(run, action.allocation)
+        self._set_share(run, action)
         self._spawn(run)
 
     def _run_of(
@@ -172,10 +173,13 @@ class Launches:
         run.force_at_s = time.monotonic() + START_S
         return run
 
-    def _set_share(self, run: LaunchRun, allocation: Allocation) -> None:
+    def _set_share(self, run: LaunchRun, action: Launch | Move | Reshare) -> None:
+        run.allocation, run.nodes = action.allocation, names_of(action)
+        self._follow_terms(run)
+
+    def _follow_terms(self, run: LaunchRun) -> None:
         """Note how it shares its GPUs; the turn keeper is informed after all other actions."""
-        run.allocation = allocation
-        run.terms = terms_of(allocation, self.cluster, run.limit)
+        run.terms = terms_of(run.allocation, run.nodes, run.limit)
         if run.terms is not None:
             self.sharing[run.job_id] = run
         else:
@@ -260,7 +264,7 @@ class Launches:
                     task.send(self.epoch, "go")
         if run.has_gone and not run.was_told and all(task.phase >= Phase.RUNNING for task in run.tasks):
             run.was_told = True
-            self._reports.append((Moved if run.is_move else Started)(run.job_id, run.launch))
+            self._reports.append((Moved if run.is_move else Started)(run.job_id, run.launch, run.given()))
         is_standing = run.is_standing
         is_lapse = run.is_to_stand and not is_standing  # The order was renewed too late; it is renewed at this check.
         if run.was_told and is_standing != run.told_standing and not is_lapse:

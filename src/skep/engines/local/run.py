@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from skep.core.actions import Launch, Move
-from skep.core.cluster import WHOLE, Allocation, Cluster, Slice, bits
+from skep.core.cluster import WHOLE, Allocation, Slice, bits
 from skep.core.model import GroupRef
-from skep.core.reports import Exited, LaunchFailed
+from skep.core.reports import Exited, GivenSeat, LaunchFailed
 from skep.core.share import MODES
 from skep.engines.local.folder import ExitRecord, TaskRecord, log_tail
 from skep.engines.local.start import ShimProcess
@@ -126,6 +126,8 @@ class LaunchRun:
         self.tasks = tasks
         self.is_move = isinstance(action, Move)
         self.allocation = action.allocation
+        self.nodes: dict[int, str] = {}
+        """The names of its nodes, by the number in the allocation."""
         self.limit = 0
         """The most it may use of each GPU, in thousandths; 0: no limit was set."""
         self.terms: Terms | None = None
@@ -163,6 +165,10 @@ class LaunchRun:
                 with contextlib.suppress(OSError):
                     if not path.is_symlink():
                         path.chmod(mode)
+
+    def given(self) -> tuple[GivenSeat, ...]:
+        records = (task.record for task in self.tasks)
+        return tuple(GivenSeat(each.node, (*each.gpus, *each.shared) or None) for each in records)
 
     def gpus_in_use(self, phase: Phase) -> set[tuple[str, int]]:
         """(node, GPU) of its tasks that have started and not exited."""
@@ -310,7 +316,7 @@ class Terms(msgspec.Struct, frozen=True):
     """True if it runs on what a guaranteed job leaves idle."""
 
 
-def terms_of(allocation: Allocation, cluster: Cluster, limit: int = 0) -> Terms | None:
+def terms_of(allocation: Allocation, nodes: dict[int, str], limit: int = 0) -> Terms | None:
     """None for a job with exclusive GPUs, or one that runs beside others without turns.
 
     `limit`: the most it may use of each GPU, in thousandths, as set since its start; 0: not set.
@@ -326,7 +332,7 @@ def terms_of(allocation: Allocation, cluster: Cluster, limit: int = 0) -> Terms 
     if most == WHOLE and (mode is None or not (mode.takes_turns or first.mode == LEND)):
         return None
     return Terms(
-        lanes=tuple(sorted({lane for piece in pieces for lane in lanes_of(piece, cluster)})),
+        lanes=tuple(sorted({lane for piece in pieces for lane in lanes_of(piece, nodes)})),
         request=first.milli / WHOLE if first.mode == TOKEN else 0.0,
         limit=most / WHOLE,
         weight=first.weight,
@@ -335,16 +341,16 @@ def terms_of(allocation: Allocation, cluster: Cluster, limit: int = 0) -> Terms 
     )
 
 
-def lanes_of(piece: Slice, cluster: Cluster) -> set[str]:
+def lanes_of(piece: Slice, nodes: dict[int, str]) -> set[str]:
     """Where a slice can conflict with others: its GPUs, in mode `lane` its lanes on them."""
     which = f"/{piece.group}.{piece.slot}" if piece.mode == LANE else ""
-    return {f"{cluster.nodes[piece.node].name}:{gpu}{which}" for gpu in bits(piece.gpus)}
+    return {f"{nodes[piece.node]}:{gpu}{which}" for gpu in bits(piece.gpus)}
 
 
-def owned(allocation: Allocation, cluster: Cluster) -> set[tuple[str, int]]:
+def owned(allocation: Allocation, nodes: dict[int, str]) -> set[tuple[str, int]]:
     """(node, GPU) of its exclusive GPUs."""
     return {
-        (cluster.nodes[piece.node].name, gpu)
+        (nodes[piece.node], gpu)
         for piece in allocation.slices
         for gpu in bits(piece.gpus)
         if piece.milli == WHOLE and not piece.mode

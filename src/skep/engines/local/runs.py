@@ -74,10 +74,10 @@ class Runs(Launches):
         elif isinstance(action, Checkpoint | Tune):
             self._ask_job(action, run)
         elif isinstance(action, Reshare):
-            self._set_share(run, action.allocation)
+            self._set_share(run, action)
         elif isinstance(action, Limit) and run.allocation.terms.gpus:
             run.limit = action.milli
-            self._set_share(run, run.allocation)
+            self._follow_terms(run)
         else:
             self._refuse(action, run, "the local engine cannot do this")
         self._advance(run)
@@ -112,7 +112,7 @@ class Runs(Launches):
             run.was_told, run.is_move = False, isinstance(action, Move) or run.launch > action.launch
             run.told_standing = False
             if run.launch == action.launch:
-                self._set_share(run, action.allocation)
+                self._set_share(run, action)
             self._unsettled.append(run)
         elif run.is_over and isinstance(action, Launch):
             self._drop(run)

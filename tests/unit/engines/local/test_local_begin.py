@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from skep.core.allocation import Seat
-from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
+from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InputError
 from skep.core.model import GroupRef
 from skep.engines.local import begin, criu
@@ -15,11 +15,11 @@ from skep.engines.local.begin import BASE_ENV, base_env, place_tasks, server_env
 from skep.jobs.env import TaskPlace
 from skep.jobs.request import Request, TaskRole
 
-CLUSTER = Cluster([NodeSpec("a", 8), NodeSpec("b", 8)])
+NODES = {0: "a", 1: "b"}
 
 
 def places(roles: dict[str, TaskRole], *slices: Slice, member: GroupRef | None = None) -> list[TaskPlace]:
-    return place_tasks(Request("job", roles), member, Allocation(slices, 0), CLUSTER)
+    return place_tasks(Request("job", roles), member, Allocation(slices, 0), NODES)
 
 
 def test_tasks_of_a_slice_get_equal_parts_in_order() -> None:
@@ -31,7 +31,7 @@ def test_ranks_sit_where_the_allocation_says() -> None:
     roles = {"ps": TaskRole(), "w": TaskRole(count=3, gpus=1)}
     usual = Allocation((Slice(0, role=0), Slice(0, gpus=0b11, role=1, tasks=2), Slice(1, gpus=0b1, role=1)), 3)
     other = usual.seated([Seat(1, 1, (0,)), Seat(1, 0, (1,)), Seat(1, 0, (0,))])
-    found = place_tasks(Request("job", roles), None, other, CLUSTER)
+    found = place_tasks(Request("job", roles), None, other, NODES)
     workers = [TaskPlace("w", 0, "b", (0,)), TaskPlace("w", 1, "a", (1,)), TaskPlace("w", 2, "a", (0,))]
     assert found == [TaskPlace("ps", 0, "a", ()), *workers]
 

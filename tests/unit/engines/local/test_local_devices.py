@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from test_local_gpus import NVMLError, library
 
-from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
+from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InputError
 from skep.engines.local.begin import mig_devices, mps_problem, place_tasks, share_notes
 from skep.jobs.env import Folders, TaskPlace, task_env
@@ -77,7 +77,7 @@ def test_mps_needs_its_daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 def placed(piece: Slice) -> TaskPlace:
     request = Request("job", {"main": TaskRole(count=piece.tasks)})
-    return place_tasks(request, None, Allocation((piece,), 1), Cluster([NodeSpec("n0", 4)]))[0]
+    return place_tasks(request, None, Allocation((piece,), 1), {0: "n0"})[0]
 
 
 def env_of(place: TaskPlace) -> dict[str, str]:
