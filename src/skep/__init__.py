@@ -4,14 +4,20 @@ TYPE_CHECKING = False  # instead of that of `typing`, whose import would slow do
 
 if TYPE_CHECKING:
     from skep.client import Client as Client
+    from skep.research import compare as compare
+    from skep.research import simulate as simulate
+    from skep.research import trace as trace
 
 __version__ = "0.1.0"
+
+PACKAGES = {"Client": "client", "compare": "research", "simulate": "research", "trace": "research"}
+"""The public names, with the packages that have them."""
 
 
 def __getattr__(name: str) -> object:
     """`from skep import Client` works, and `import skep` in a training script costs nothing."""
-    if name == "Client":
-        from skep.client import Client
+    if name not in PACKAGES:
+        raise AttributeError(f"module 'skep' has no attribute {name!r}")
+    from importlib import import_module
 
-        return Client
-    raise AttributeError(f"module 'skep' has no attribute {name!r}")
+    return getattr(import_module(f"skep.{PACKAGES[name]}"), name)

@@ -14,7 +14,6 @@ from traceback import print_exception
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from skep.cli.live import complete_policies
 from skep.cli.say import note, warn, warn_dropped
@@ -23,7 +22,7 @@ from skep.metrics.run import Run
 
 if TYPE_CHECKING:
     from skep.experiments.parallel import Failure, PlannedRun
-    from skep.experiments.simulate import Experiment
+    from skep.experiments.simulate import Experiment, Options
     from skep.profiles.profile import Profile
     from skep.traces.trace import Trace
 
@@ -161,6 +160,7 @@ def perform(given: dict[str, Any]) -> None:
     # last collection, when the process ends, visits nothing that is frozen.
     gc.disable()
     from skep.experiments.output import check_out
+    from skep.experiments.parallel import tasks_of
 
     experiments = make_experiments(given)
     tasks = tasks_of(experiments, list(given["policies"]))
@@ -189,7 +189,7 @@ def write_and_say(finished: list[tuple[str, Run]], experiments: list[Experiment]
 
         write_runs(finished, given["out"], force=given["force"])
     if given["html"] is not None:
-        write_html([labelled(label, run) for label, run in finished], given["html"], experiments)
+        write_html([run.named(label) for label, run in finished], given["html"], experiments)
     say(runs, given, is_repeated=len(experiments) > 1)
 
 
@@ -204,34 +204,23 @@ def report_failures(failures: list[Failure], given: dict[str, Any]) -> None:
         raise failures[-1].error
 
 
-def tasks_of(experiments: list[Experiment], policies: list[str]) -> list[PlannedRun]:
-    """Every policy on every cluster with every seed. A label has what is not the same for all."""
-    from skep.experiments.parallel import PlannedRun
-
-    clusters = {each.cluster.name for each in experiments}
-    seeds = {each.options.seed for each in experiments}
-    tasks = []
-    for each in experiments:
-        where = f" on {each.cluster.name}" if len(clusters) > 1 else ""
-        seed = f" seed={each.options.seed}" if len(seeds) > 1 else ""
-        tasks += [PlannedRun(each, policy, f"{policy}{where}{seed}") for policy in policies]
-    return tasks
-
-
-def labelled(label: str, run: Run) -> Run:
-    replace = msgspec.structs.replace
-    return run if run.summary.policy == label else replace(run, summary=replace(run.summary, policy=label))
-
-
 def make_experiments(given: dict[str, Any]) -> list[Experiment]:
     """One for each cluster and seed; the trace is read once."""
+    from skep.experiments.setup import make_experiment
+
     trace, profile = read_inputs(given)
     seeds = list(dict.fromkeys(given["seeds"]))
     clusters = list(dict.fromkeys(given["clusters"]))
-    return [make_experiment(given, cluster, seed, trace, profile) for cluster in clusters for seed in seeds]
+    sharing = sharing_of(given)
+    return [
+        make_experiment(trace, cluster, options_of(given, seed), profile, sharing, flag)
+        for cluster in clusters
+        for seed in seeds
+    ]
 
 
 def read_inputs(given: dict[str, Any]) -> tuple[Trace, Profile | None]:
+    from skep.experiments.setup import with_vcs
     from skep.traces.read import read_trace
 
     profile = None
@@ -243,46 +232,31 @@ def read_inputs(given: dict[str, Any]) -> tuple[Trace, Profile | None]:
         Path(given["trace"]), format=given["format_"], profile=profile, renamed=renamed_of(given["map_"])
     )
     warn_dropped(trace)
-    rename_vcs(trace, given["vc_map"])
+    trace = with_vcs(trace, vc_names(given["vc_map"]), "--vc-map")
     if profile is not None:
         warn_unknown_models(trace, profile, given["profile"])
     return trace, profile
 
 
-def make_experiment(given: dict[str, Any], spec: str, seed: int, trace: Trace, profile: Profile | None) -> Experiment:
-    from skep.experiments.sharing import check_vcs, hardware_cluster, read_shared
-    from skep.experiments.simulate import Experiment, Options
-    from skep.policies.registry import ROUND_MIN_S
+def options_of(given: dict[str, Any], seed: int) -> Options:
+    from skep.experiments.setup import check_options
+    from skep.experiments.simulate import Options
 
     options = Options(
-        restart_s=seconds("--restart-s", given["restart_s"]),
-        checkpoint_s=seconds("--checkpoint-s", given["checkpoint_s"]),
+        restart_s=given["restart_s"],
+        checkpoint_s=given["checkpoint_s"],
         seed=seed,
-        round_s=seconds("--round-s", given["round_s"]),
+        round_s=given["round_s"],
         finish_at_boundary=given["round_finish"] == "boundary",
         failures=given["failures"],
         keep_history=given["html"] is not None,
-        estimate_error=estimate_error(given["estimate_error"]),
+        estimate_error=given["estimate_error"],
     )
-    if 0 < options.round_s < ROUND_MIN_S:
-        raise InputError(f"--round-s is {options.round_s:g}, expected at least {ROUND_MIN_S:g} s")
-    in_rounds = options.round_s or any("round_s=" in policy for policy in given["policies"])
-    if options.finish_at_boundary and not in_rounds:
-        raise InputError("--round-finish boundary needs --round-s")
-    cluster, layout = read_shared(spec)
-    sharing = sharing_of(given)
-    if layout is not None and sharing == "private":
-        cluster = hardware_cluster(layout, sharing)
-    if layout is None and sharing != "cells":
-        raise InputError(f"{spec} has no virtual clusters", hint="--private and --by-number need some")
-    if options.failures:
-        from skep.engines.sim.outages import parse_failures
+    return check_options(options, given["policies"], flag)
 
-        parse_failures(options.failures, cluster, seed=options.seed)
-    if layout is not None:
-        check_vcs(trace, layout)
-    speed = profile.speed if profile is not None else None
-    return Experiment(trace, cluster, options, speed, layout, sharing)
+
+def flag(field: str) -> str:
+    return "--" + field.replace("_", "-")
 
 
 def warn_unknown_models(trace: Trace, profile: Profile, file: str) -> None:
@@ -300,20 +274,6 @@ def sharing_of(given: dict[str, Any]) -> str:
     if given["private"] and given["by_number"]:
         raise InputError("--private and --by-number exclude each other")
     return "private" if given["private"] else "numbers" if given["by_number"] else "cells"
-
-
-def estimate_error(value: float) -> float:
-    from skep.experiments.owners import ERROR_MAX
-
-    if not 0 <= value <= ERROR_MAX:
-        raise InputError(f"--estimate-error is {value}, expected 0 to {ERROR_MAX:g}", hint="0.3 is usual")
-    return value
-
-
-def seconds(name: str, value: float) -> float:
-    if not 0 <= value < 1e12:
-        raise InputError(f"{name} is {value}, expected a number of seconds >= 0")
-    return value
 
 
 def renamed_of(given: tuple[str, ...]) -> dict[str, str]:
@@ -334,27 +294,14 @@ def renamed_of(given: tuple[str, ...]) -> dict[str, str]:
     return renamed
 
 
-def rename_vcs(trace: Trace, text: str) -> None:
-    import msgspec
-
-    if not text:
-        return
+def vc_names(text: str) -> dict[str, str]:
     names: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         old, equals, new = part.partition("=")
         if not equals or not new:
             raise InputError(f"--vc-map: '{part}' is not old=new")
         names[old] = new
-    known = {job.spec.vc for job in trace.jobs}
-    for old in names:
-        if old not in known:
-            raise InputError(f"--vc-map: the trace has no VC '{old}'", hint=f"it has {', '.join(sorted(known)[:20])}")
-    if names:
-        replace = msgspec.structs.replace
-        trace.jobs = [
-            replace(job, spec=replace(job.spec, vc=names[job.spec.vc])) if job.spec.vc in names else job
-            for job in trace.jobs
-        ]
+    return names
 
 
 def run_all(tasks: list[PlannedRun], parallel: int) -> list[Run | Failure]:
@@ -371,7 +318,7 @@ def run_all(tasks: list[PlannedRun], parallel: int) -> list[Run | Failure]:
 def run_one(task: PlannedRun) -> Run:
     experiment = task.experiment
     if not sys.stderr.isatty():
-        return experiment.run(task.policy)
+        return task.run()
     from skep.cli.progress import ProgressBar
 
     with ProgressBar(task.label, len(experiment.trace.jobs)) as progress:

@@ -45,6 +45,21 @@ class Decision(msgspec.Struct, frozen=True):
     until_s: float | None = None
     together: bool = False
 
+    @property
+    def kind(self) -> str:
+        before, after = self.before, self.after
+        if before is None:
+            return "start"
+        if after is None:
+            return "preempt"
+        if after.is_suspended:
+            return "suspend"
+        if before.is_suspended:
+            return "resume"
+        if after.has_seats_of(before):
+            return "share"
+        return "move" if before.gpu_count() == after.gpu_count() else "resize"
+
 
 GroupEnd = tuple[str, JobState, str]
 """A group by id, how it ends (succeeded, failed or stopped) and why."""

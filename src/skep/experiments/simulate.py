@@ -22,7 +22,7 @@ from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
 from skep.experiments.known import Known
 from skep.experiments.owners import knows_durations, shown_jobs, with_estimates
-from skep.experiments.timed import Timed
+from skep.experiments.timed import OnDecisions, Timed
 from skep.files.text import Texts
 from skep.metrics.history import HistoryFold
 from skep.metrics.run import Run
@@ -100,10 +100,10 @@ class Experiment(msgspec.Struct, dict=True):
         """The speeds that policies know."""
         return UNKNOWN if self.speed is None else Known(self.speed, self.cluster)
 
-    def run(self, policy: str, report: Report | None = None) -> Run:
+    def run(self, policy: str, report: Report | None = None, on_decisions: OnDecisions | None = None) -> Run:
         started_s = time.perf_counter()
         state = State(self.cluster.blank(), self.measured())
-        planner = Timed(self.planner(policy))
+        planner = Timed(self.planner(policy), on_decisions)
         engine = self.engine(state.cluster, policy, planner.round_s)
         tally = GpuTally(state, jobs=len(self.trace.jobs), typical=self.typical)
         fold = HistoryFold(state) if self.options.keep_history else None

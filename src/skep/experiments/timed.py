@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from skep.core.memory import Memory
-from skep.core.plan import Plan
+from skep.core.plan import Decision, Plan
 from skep.core.ports import Planner
 from skep.core.refusal import Refusal
 from skep.core.view import JobView, Trigger, View
 from skep.metrics.quantile import high_quantile
 
+OnDecisions = Callable[[float, Sequence[Decision]], None]
+
 
 class Timed:
-    """Any planner, with the seconds of each of its decisions."""
+    """Any planner, with the seconds of each of its decisions. `on_decisions` is called with those of every plan."""
 
-    def __init__(self, planner: Planner) -> None:
+    def __init__(self, planner: Planner, on_decisions: OnDecisions | None = None) -> None:
+        self.on_decisions = on_decisions
         self.planner = planner
         self.name = planner.name
         self.round_s = planner.round_s
@@ -29,6 +33,8 @@ class Timed:
         began_s = perf_counter()
         plan = self.planner.plan(view, memory, trigger)
         self.seconds.append(perf_counter() - began_s)
+        if self.on_decisions is not None and plan.decisions:
+            self.on_decisions(view.now_s, plan.decisions)
         return plan
 
     def why_never(self, view: View, job: JobView) -> str:

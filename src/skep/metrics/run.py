@@ -127,3 +127,8 @@ class Run(msgspec.Struct):
     @property
     def is_oracle(self) -> bool:
         return self.summary.oracle
+
+    def named(self, label: str) -> Run:
+        """The same run under another name."""
+        replace = msgspec.structs.replace
+        return self if self.summary.policy == label else replace(self, summary=replace(self.summary, policy=label))

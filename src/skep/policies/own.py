@@ -28,6 +28,10 @@ OWN_MODULE = "skep_own_"
 """The prefix of the module names of such files."""
 OWN_FILES: set[str] = set()
 """The files that were loaded, as they were named."""
+NOTEBOOK = "notebook.py"
+"""Stands for the file of classes that this process has defined itself."""
+NAMED: dict[str, type] = {}
+"""Such classes by the name in their spec."""
 
 
 def build_own(spec: str, setting: Setting) -> Planner:
@@ -58,6 +62,16 @@ def build_own(spec: str, setting: Setting) -> Planner:
     planner.round_s = round_of(spec, setting, 0.0)
     planner.declared = declared
     return planner
+
+
+def name_class(given: type) -> str:
+    """The spec of a class of this process. A class that replaces another one of its name gets a number: results of both
+    may be compared."""
+    name, number = given.__name__, 2
+    while NAMED.setdefault(name, given) is not given:
+        name, number = f"{given.__name__}-{number}", number + 1
+    OWN_FILES.update(each.__code__.co_filename for each in vars(given).values() if isinstance(each, types.FunctionType))
+    return f"{NOTEBOOK}:{name}"
 
 
 def check_order(order: Order, file: str, name: str) -> None:
@@ -139,6 +153,8 @@ def number_or_text(text: str) -> float | str:
 
 # A user's class.
 def load_class(file: str, name: str, texts: Texts) -> Any:
+    if file == NOTEBOOK and name in NAMED:
+        return NAMED[name]
     path = pathlib.Path(file)
     if file not in texts.by_path and not path.is_file():
         raise InputError(f"policy file {file} does not exist", hint="expected ./file.py:Class")

@@ -63,6 +63,14 @@ JOB_EVENTS = {
 }
 
 
+REASONS = {
+    "suspend": "is suspended, and keeps its memory",
+    "resume": "continues where it was suspended",
+    "move": "continues elsewhere with the same number of GPUs",
+}
+"""Of the kinds of decisions that have one."""
+
+
 def decisions(reads: Reads, last: int, before: int | None, job_id: str | None) -> Json:
     """Newest first; `next` is where to continue."""
     names: list[str] | None = [node.name for node in reads.writer.state.cluster.nodes]
@@ -119,22 +127,18 @@ def of_entry(reads: Reads, seq: int, entry: Entry, names: list[str] | None) -> l
 
 def of_decision(decision: Decision, plan: PlanRecord, names: list[str] | None, store: Store) -> Json:
     before, after = where(decision.before, names), where(decision.after, names)
-    if before is None:
-        kind, reason = "start", f"{gpus_text(after)} free for it, and no job before it in the queue could use them"
+    kind = decision.kind
+    reason = REASONS.get(kind, "")
+    if kind == "start":
+        reason = f"{gpus_text(after)} free for it, and no job before it in the queue could use them"
         if any(change.key == decision.job_id and change.slot == LENT.name and change.value for change in plan.memory):
             reason = f"borrows {gpus_text(after)} that other VCs leave idle"
-    elif after is None:
-        kind, reason = "preempt", preempted_for(decision.cause, store)
-    elif decision.after is not None and decision.after.is_suspended:
-        kind, reason = "suspend", "is suspended, and keeps its memory"
-    elif decision.before is not None and decision.before.is_suspended:
-        kind, reason = "resume", "continues where it was suspended"
-    elif decision.before is not None and decision.after is not None and decision.after.has_seats_of(decision.before):
-        kind, reason = "share", shared_text(decision.after)
-    elif before["gpus"] != after["gpus"]:
-        kind, reason = "resize", f"from {gpus_text(before)} to {gpus_text(after)}"
-    else:
-        kind, reason = "move", "continues elsewhere with the same number of GPUs"
+    elif kind == "preempt":
+        reason = preempted_for(decision.cause, store)
+    elif kind == "share" and decision.after is not None:
+        reason = shared_text(decision.after)
+    elif kind == "resize":
+        reason = f"from {gpus_text(before)} to {gpus_text(after)}"
     for change in plan.memory:
         noted = adjustment_of(change)
         if noted is not None and noted.due_s is not None and change.key == decision.job_id:
