@@ -67,7 +67,7 @@ class SimulatedRun:
 
     def plot(self) -> Plot:
         """Distributions, queue and GPUs over time: the report of `skep compare`, for a notebook."""
-        return Comparison({self.policy: self}).plot()
+        return ComparedRuns({self.policy: self}).plot()
 
     def __repr__(self) -> str:
         summary = self.summary
@@ -75,7 +75,7 @@ class SimulatedRun:
         return f"<{self.policy} on {summary.cluster}: {summary.finished:,} of {summary.jobs:,} jobs finished{jct}>"
 
 
-class Comparison(Mapping[str, SimulatedRun]):
+class ComparedRuns(Mapping[str, SimulatedRun]):
     """Several runs by their labels: the policy, and the cluster and the seed where there are several."""
 
     def __init__(self, runs: Mapping[str, SimulatedRun], failed: Mapping[str, Exception] | None = None) -> None:

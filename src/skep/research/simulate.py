@@ -18,7 +18,7 @@ from skep.policies.own import name_class
 from skep.policies.shared.vc import CELLS
 from skep.profiles.read import read_profile
 from skep.research.frames import rows_of
-from skep.research.runs import Comparison, SimulatedRun
+from skep.research.runs import ComparedRuns, SimulatedRun
 from skep.traces.read import read_source, read_trace
 from skep.traces.table import NOTHING_RENAMED, Source
 from skep.traces.trace import Trace
@@ -101,7 +101,7 @@ def compare(
     seeds: Sequence[int] = (0,),
     parallel: int = 1,
     **options: Unpack[RunOptions],
-) -> Comparison:
+) -> ComparedRuns:
     """Run a trace under every policy, on every cluster, with every seed; `parallel` runs at the same time.
 
     A policy that fails does not cost the others: `failed` has its error."""
@@ -112,7 +112,7 @@ def compare(
     tasks = tasks_of(experiments, [spec_of(policy) for policy in policies])
     results = run_parallel(tasks, parallel) if parallel > 1 else [attempt(task.label, task.run) for task in tasks]
     runs = {task.label: SimulatedRun(task.experiment, task.policy, run) for task, run in pairs(tasks, results)}
-    return Comparison(runs, {result.label: result.error for result in results if isinstance(result, Failure)})
+    return ComparedRuns(runs, {result.label: result.error for result in results if isinstance(result, Failure)})
 
 
 def pairs(tasks: Sequence[PlannedRun], results: Sequence[Run | Failure]) -> list[tuple[PlannedRun, Run]]:
