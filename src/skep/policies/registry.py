@@ -31,6 +31,7 @@ ZOO = (
     "yarn_cs",
     "drf",
     "afs",
+    "allox",
     "kubeshare",
     "gandiva",
     "salus",

@@ -101,6 +101,7 @@ _CHECKS: dict[str, Callable[[str, str], Any]] = {
     "gpu_mem_gib": amount,
     "cpu": amount,
     "memory_gib": amount,
+    "or_cpu": amount,
     "deadline_s": lambda cell, column: _span(cell, column),
     "steps": whole,
     "epochs": whole,
@@ -162,7 +163,10 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
         of_share = {name: given.pop(name) for name in share_names if name in given}
         if of_share:
             given["share"] = Share(of_share.pop("share", ""), **of_share)
-        spec = JobSpec(id, shapes(gpus, gpu_types=types, **wants), expect_s=_expected(work_s), **given)
+        ways = shapes(gpus, gpu_types=types, **wants)
+        if or_cpu := given.pop("or_cpu", 0):
+            ways += shapes(0, cpu=or_cpu, memory_gib=wants.get("memory_gib", 0.0))
+        spec = JobSpec(id, ways, expect_s=_expected(work_s), **given)
         return submit_s, work_s, spec
 
     return parse
@@ -198,6 +202,8 @@ def _expected(work_s: float) -> float | None:
 def _check_together(id: str, gpus: int, given: dict[str, Any]) -> None:
     """Constraints between two cells of a row."""
     needs_something(gpus, given.get("cpu", 0))
+    if given.get("or_cpu") and not gpus:
+        raise bad_cell("0", "gpus", "at least 1 where or_cpu is given")
     if given.get("gpu_milli", 1000) < 1000 and not gpus:
         raise bad_cell(str(gpus), "gpus", f"at least 1 where gpu_milli is {given['gpu_milli']}")
     if given.get("limit_milli", 1000) < given.get("gpu_milli", 1000):

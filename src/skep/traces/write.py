@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from skep.core.errors import InputError
-from skep.core.model import DEFAULT_VC, Role, gpu_shape, told
+from skep.core.model import DEFAULT_VC, Role, Shape, gpu_shape, told
 from skep.core.share import Share
 from skep.files.text import write_aside
 from skep.traces.native import OPTIONAL, REQUIRED
@@ -60,7 +60,11 @@ def _check_expressible(job: TraceJob) -> None:
         cpu=_total(role.cpu, role.count),
         memory_gib=_total(role.memory_gib, role.count),
     )
-    if job.spec.shapes != (same,):
+    ways: tuple[Shape, ...] = (same,)
+    if len(job.spec.shapes) == 2 and shape.gpus:
+        cpu = job.spec.shapes[1].roles[0].cpu
+        ways += (gpu_shape(0, cpu=cpu, memory_gib=_total(role.memory_gib, role.count)),)
+    if job.spec.shapes != ways:
         raise InputError(
             f"job {printable(job.spec.id)} cannot be written: its tasks do not fit one row",
             hint="a row is one task per GPU, and parts of several GPUs are of different ones",
@@ -109,6 +113,7 @@ _OPTIONAL_CELLS: dict[str, Callable[[TraceJob], str]] = {
     "gpu_mem_gib": lambda job: _unless_zero(_role(job).gpu_mem_gib),
     "cpu": lambda job: _unless_zero(_total(_role(job).cpu, _role(job).count)),
     "memory_gib": lambda job: _unless_zero(_total(_role(job).memory_gib, _role(job).count)),
+    "or_cpu": lambda job: _unless_zero(job.spec.shapes[1].roles[0].cpu) if len(job.spec.shapes) > 1 else "",
     "deadline_s": lambda job: _number(told(job.spec).deadline_s),
     "steps": lambda job: _number(told(job.spec).steps),
     "epochs": lambda job: _number(told(job.spec).epochs),

@@ -18,6 +18,7 @@ FAMILIES = (
     "ranking",
     "cells",
     "elastic",
+    "mixed",
     "neighbours",
     "sharing",
     "lending",

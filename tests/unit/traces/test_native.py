@@ -103,6 +103,7 @@ def test_a_bad_row_names_its_line(tmp_path: Path, row: str, message: str) -> Non
         ("min_gpus,max_gpus", "4,2", "min_gpus is 4, expected at most max_gpus 2"),
         ("min_gpus", "0", "min_gpus is 0, expected a whole number >= 1"),
         ("priority", "high", "priority is high, expected a whole number >= -1000000000"),
+        ("or_cpu", "-1", "or_cpu is -1, expected a number >= 0"),
         ("cpu", "-1", "cpu is -1, expected a number >= 0"),
         ("memory_gib", "inf", "memory_gib is inf, expected a number >= 0"),
         ("deadline_s", "-1", "deadline_s is -1, expected a number of seconds >= 0"),
@@ -303,3 +304,13 @@ def test_a_row_names_a_tier_or_a_promise(tmp_path: Path) -> None:
 def test_a_row_that_shares_in_no_way_is_an_error(tmp_path: Path, cells: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         read(tmp_path, f"job_id,submit_s,duration_s,gpus,share,limit_milli,cpu\na,0,1,{cells},1\n")
+
+
+def test_a_job_may_run_on_cpus_instead(tmp_path: Path) -> None:
+    found = read(tmp_path, f"{HEADER},or_cpu,memory_gib\na,0,5,2,16,6\nb,0,5,1,,\n")
+    assert [job.spec.shapes for job in found] == [
+        (gpu_shape(2, memory_gib=6), gpu_shape(0, cpu=16, memory_gib=6)),
+        (gpu_shape(1),),
+    ]
+    with pytest.raises(InputError, match="gpus is 0, expected at least 1 where or_cpu is given"):
+        read(tmp_path, f"{HEADER},cpu,or_cpu\na,0,5,0,1,16\n")

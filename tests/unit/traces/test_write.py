@@ -119,6 +119,11 @@ def test_only_columns_in_use_are_written() -> None:
     assert text == "job_id,submit_s,duration_s,gpus,vc,cpu\na,0,1.5,2,v,\nb,0,1.5,1,,3\n"
 
 
+def test_cpus_instead_of_gpus_are_a_column() -> None:
+    either = JobSpec("a", (gpu_shape(2, memory_gib=6), gpu_shape(0, cpu=16, memory_gib=6)))
+    assert native_text(trace_of(either)).splitlines()[1] == "a,0,1.5,2,6,16"
+
+
 @pytest.mark.parametrize(
     "shapes",
     [
