@@ -16,7 +16,7 @@ from skep.core.plan import Plan
 from skep.core.refusal import Refusal
 from skep.core.view import JobView, Trigger, View
 from skep.policies.place import Place
-from skep.policies.possible import Possible, admits
+from skep.policies.reasons import Possible, admits
 from skep.policies.why_by_trial import WhyByTrial
 
 
