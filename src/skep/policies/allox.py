@@ -23,9 +23,9 @@ from skep.core.tasks import needs
 from skep.core.view import JobView, NodeView, View
 from skep.policies.allocate.matching import NEVER_S, first_jobs, match
 from skep.policies.estimate.duration import Duration
+from skep.policies.joint import JointPlanner
 from skep.policies.place import Place
 from skep.policies.room import make_room
-from skep.policies.together import Together
 from skep.policies.why_by_trial import STOPPABLE
 
 CPU = "cpu"
@@ -49,7 +49,7 @@ class Option(NamedTuple):
     kind: MachineKind
 
 
-class AlloX(Together):
+class AlloX(JointPlanner):
     """`fraction`: the part of the users, those with the smallest share of the cluster, whose jobs are matched first;
     `window`: the most jobs in a matching."""
 
@@ -94,9 +94,9 @@ class AlloX(Together):
         for job in jobs:
             by_kind = {option.kind: option.time_s for option in reversed(ways[job.seq])}
             times.append([by_kind.get(kind, math.inf) for kind, _ in machines])
-        seats = match(times, [free_in_s for _, free_in_s in machines])
+        spots = match(times, [free_in_s for _, free_in_s in machines])
         found = []
-        for machine, row in first_jobs(seats).items():
+        for machine, row in first_jobs(spots).items():
             kind, free_in_s = machines[machine]
             if free_in_s <= 0:
                 option = next(option for option in ways[jobs[row].seq] if option.kind == kind)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.policies.allocate import matching
-from skep.policies.allocate.matching import Seat, first_jobs, match, total_s
+from skep.policies.allocate.matching import Spot, first_jobs, match, total_s
 
 SHEET = [[2, 6], [3, 4], [8, 20], [5, 5]]
 
@@ -28,8 +28,8 @@ def brute(times: list[list[float]], free_in_s: list[float]) -> float:
 
 
 def test_the_example_of_four_jobs_on_two_machines() -> None:
-    seats = match(SHEET, [0.0, 0.0])
-    assert total_s(SHEET, [0.0, 0.0], seats) == 25 == brute(SHEET, [0.0, 0.0])
+    spots = match(SHEET, [0.0, 0.0])
+    assert total_s(SHEET, [0.0, 0.0], spots) == 25 == brute(SHEET, [0.0, 0.0])
 
 
 TIMES = st.integers(1, 30).map(float)
@@ -41,9 +41,9 @@ def test_no_schedule_is_better(data: st.DataObject) -> None:
     rows = st.lists(TIMES, min_size=machines, max_size=machines)
     times = data.draw(st.lists(rows, min_size=1, max_size=5))
     free_in_s = data.draw(st.lists(st.integers(0, 20).map(float), min_size=machines, max_size=machines))
-    seats = match(times, free_in_s)
-    assert total_s(times, free_in_s, seats) == pytest.approx(brute(times, free_in_s))
-    held = [seat for seat in seats if seat is not None]
+    spots = match(times, free_in_s)
+    assert total_s(times, free_in_s, spots) == pytest.approx(brute(times, free_in_s))
+    held = [spot for spot in spots if spot is not None]
     assert len(set(held)) == len(held) == len(times)
 
 
@@ -55,11 +55,11 @@ def test_fewer_positions_are_considered_among_many_equal_machines(monkeypatch: p
 
 
 def test_a_job_that_runs_nowhere_has_no_seat() -> None:
-    seats = match([[1.0, float("inf")], [float("inf"), float("inf")]], [0.0, 0.0])
-    assert seats == [Seat(0, 1), None]
+    spots = match([[1.0, float("inf")], [float("inf"), float("inf")]], [0.0, 0.0])
+    assert spots == [Spot(0, 1), None]
     assert match([], [0.0]) == []
     assert match([[]], []) == [None]
 
 
 def test_the_furthest_from_the_end_goes_first() -> None:
-    assert first_jobs([Seat(0, 1), Seat(0, 3), None, Seat(1, 1)]) == {0: 1, 1: 3}
+    assert first_jobs([Spot(0, 1), Spot(0, 3), None, Spot(1, 1)]) == {0: 1, 1: 3}

@@ -25,16 +25,16 @@ SLACK = 4
 """Beyond that, a machine has so many positions more than an equal share of the jobs."""
 
 
-class Seat(NamedTuple):
+class Spot(NamedTuple):
     """The machine of a job, and its position there: 1 is the last."""
 
     machine: int
     position: int
 
 
-def match(times: Sequence[Sequence[float]], free_in_s: Sequence[float]) -> list[Seat | None]:
+def match(times: Sequence[Sequence[float]], free_in_s: Sequence[float]) -> list[Spot | None]:
     """`times`: seconds of each job on each machine, infinite if it cannot run there; `free_in_s`: when each machine is
-    free. Returns the seat of each job; None: it can run on none."""
+    free. Returns the spot of each job; None: it can run on none."""
     if not times or not free_in_s:
         return [None] * len(times)
     try:
@@ -52,53 +52,53 @@ def match(times: Sequence[Sequence[float]], free_in_s: Sequence[float]) -> list[
     costs = each[:, :, None] * counts + np.array(free_in_s, dtype=float)[None, :, None]
     costs[each >= IMPOSSIBLE] = IMPOSSIBLE
     rows, columns = linear_sum_assignment(costs.reshape(jobs, machines * positions))
-    found: list[Seat | None] = [None] * jobs
+    found: list[Spot | None] = [None] * jobs
     for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
         machine, position = divmod(column, positions)
         if math.isfinite(times[row][machine]):
-            found[row] = Seat(machine, position + 1)
+            found[row] = Spot(machine, position + 1)
     return in_turn(times, free_in_s, found)
 
 
 def in_turn(
-    times: Sequence[Sequence[float]], free_in_s: Sequence[float], seats: list[Seat | None]
-) -> list[Seat | None]:
+    times: Sequence[Sequence[float]], free_in_s: Sequence[float], spots: list[Spot | None]
+) -> list[Spot | None]:
     """The same schedule, in which equal jobs start in their order."""
-    starts_s: dict[Seat, float] = {}
+    starts_s: dict[Spot, float] = {}
     clock_s = dict(enumerate(free_in_s))
-    held = [(seat, job) for job, seat in enumerate(seats) if seat is not None]
-    for seat, job in sorted(held, key=lambda each: -each[0].position):
-        starts_s[seat] = clock_s[seat.machine]
-        clock_s[seat.machine] += times[job][seat.machine]
+    held = [(spot, job) for job, spot in enumerate(spots) if spot is not None]
+    for spot, job in sorted(held, key=lambda each: -each[0].position):
+        starts_s[spot] = clock_s[spot.machine]
+        clock_s[spot.machine] += times[job][spot.machine]
     equals: dict[tuple[float, ...], list[int]] = {}
     for job, row in enumerate(times):
-        if seats[job] is not None:
+        if spots[job] is not None:
             equals.setdefault(tuple(row), []).append(job)
-    found = list(seats)
+    found = list(spots)
     for jobs in equals.values():
-        mine = [each for job in jobs if (each := seats[job]) is not None]
+        mine = [each for job in jobs if (each := spots[job]) is not None]
         mine.sort(key=lambda each: (starts_s[each], each))
         for job, each in zip(jobs, mine, strict=True):
             found[job] = each
     return found
 
 
-def total_s(times: Sequence[Sequence[float]], free_in_s: Sequence[float], seats: Sequence[Seat | None]) -> float:
-    """The sum of the completion times of the jobs that have a seat."""
+def total_s(times: Sequence[Sequence[float]], free_in_s: Sequence[float], spots: Sequence[Spot | None]) -> float:
+    """The sum of the completion times of the jobs that have a spot."""
     return math.fsum(
-        seat.position * times[job][seat.machine] + free_in_s[seat.machine]
-        for job, seat in enumerate(seats)
-        if seat is not None
+        spot.position * times[job][spot.machine] + free_in_s[spot.machine]
+        for job, spot in enumerate(spots)
+        if spot is not None
     )
 
 
-def first_jobs(seats: Sequence[Seat | None]) -> dict[int, int]:
+def first_jobs(spots: Sequence[Spot | None]) -> dict[int, int]:
     """By machine: the job that goes first there, which is the furthest from the end."""
     found: dict[int, int] = {}
-    for job, seat in enumerate(seats):
-        if seat is not None:
-            before = found.get(seat.machine)
-            held = None if before is None else seats[before]
-            if held is None or seat.position > held.position:
-                found[seat.machine] = job
+    for job, spot in enumerate(spots):
+        if spot is not None:
+            before = found.get(spot.machine)
+            held = None if before is None else spots[before]
+            if held is None or spot.position > held.position:
+                found[spot.machine] = job
     return found

@@ -20,7 +20,7 @@ from skep.policies.reasons import Possible, admits
 from skep.policies.why_by_trial import WhyByTrial
 
 
-class Together(Declares):
+class JointPlanner(Declares):
     """`decide` follows from the state, the memory and the given pending jobs alone, so that a trial can call it."""
 
     round_s = 0.0
