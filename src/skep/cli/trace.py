@@ -46,7 +46,7 @@ def trace() -> None:
     """Look at traces, convert them, take samples, make new ones.
 
     A trace is a file with jobs: when each was submitted, how long it ran, how many GPUs it had. Skep reads
-    its own CSV (native) and, as they were published, philly-json, philly-csv, helios, alibaba-2023,
+    its own CSV (native) and, as they were published, philly-json, philly-csv, helios, acme, alibaba-2023,
     alibaba-2020, gavel, tiresias, blox and what Slurm's sacct prints (slurm).
 
     \b
@@ -171,6 +171,27 @@ def sample(
     if jobs is not None:
         kept = samples.sample(kept, jobs=jobs, seed=seed)
     _write(kept, out)
+
+
+@trace.command()
+@_reading
+@_writing
+def anonymise(path: Path, format_: str | None, profile: Path | None, out: Path, force: bool) -> None:
+    """Write TRACE without names, to share it.
+
+    Jobs, users, virtual clusters, models, groups and labels get numbers in an order that is new every time, and time
+    starts at 0. Sizes, durations and GPU types stay.
+
+    \b
+    Examples:
+      skep trace anonymise sacct.txt --out shared.csv
+    """
+    import secrets
+
+    from skep.traces.anonymise import anonymised
+
+    _refuse_existing(out, force)
+    _write(anonymised(_read(path, format_, profile), secrets.token_bytes(32)), out)
 
 
 @trace.command()

@@ -30,8 +30,8 @@ from skep.traces.table import (
     identity,
     needs_something,
     printable,
-    seconds,
     shape_cache,
+    span,
     whole,
 )
 
@@ -102,7 +102,7 @@ _CHECKS: dict[str, Callable[[str, str], Any]] = {
     "cpu": amount,
     "memory_gib": amount,
     "or_cpu": amount,
-    "deadline_s": lambda cell, column: _span(cell, column),
+    "deadline_s": span,
     "steps": whole,
     "epochs": whole,
     "group": _text,
@@ -124,7 +124,7 @@ OPTIONAL = tuple(_CHECKS)
 
 
 def _parser(columns: Columns) -> RowParser:
-    return _row_parser(columns, _span)
+    return _row_parser(columns, span)
 
 
 def _dated_parser(columns: Columns) -> RowParser:
@@ -180,19 +180,7 @@ def _duration(cell: str) -> float:
     """`inf` is a job that never ends, such as a service."""
     if cell.strip().lower() in ("inf", "+inf", "infinity"):
         return math.inf
-    return _span(cell, "duration_s")
-
-
-SPAN = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):([0-5]\d):([0-5]\d(?:\.\d+)?)")
-
-
-def _span(cell: str, column: str) -> float:
-    """Seconds, or `hh:mm:ss` with days before it if there are any: `1-02:30:00`."""
-    found = SPAN.fullmatch(cell.strip()) if ":" in cell else None
-    if found is None:
-        return seconds(cell, column)
-    days, hours, minutes, rest = found.groups()
-    return int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(rest)
+    return span(cell, "duration_s")
 
 
 def _expected(work_s: float) -> float | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from skep.core.errors import InputError
 from skep.traces.alibaba import ALIBABA_2020, ALIBABA_2023, PODS
 from skep.traces.gavel import GAVEL, Throughputs, gavel_table
-from skep.traces.helios import HELIOS
+from skep.traces.helios import ACME, HELIOS
 from skep.traces.native import NATIVE, native_table
 from skep.traces.philly import PHILLY_CSV, read_philly_json
 from skep.traces.simulators import BLOX, TIRESIAS
@@ -21,13 +21,14 @@ from skep.traces.trace import Trace
 
 SLURM = slurm_table()
 _WITH_HEADER = {
-    table.name: table for table in (NATIVE, PHILLY_CSV, HELIOS, ALIBABA_2023, ALIBABA_2020, TIRESIAS, BLOX, SLURM)
+    table.name: table for table in (NATIVE, PHILLY_CSV, HELIOS, ACME, ALIBABA_2023, ALIBABA_2020, TIRESIAS, BLOX, SLURM)
 }
 FORMATS = (
     "native",
     "philly-json",
     "philly-csv",
     "helios",
+    "acme",
     "alibaba-2023",
     "alibaba-2020",
     "gavel",

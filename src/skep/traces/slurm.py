@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import re
 
+from skep.core.errors import InputError
 from skep.core.model import DEFAULT_VC, JobSpec
 from skep.traces.dates import instant
-from skep.traces.table import BadRow, Columns, Draft, RowParser, TableFormat, bad_cell, identity, shape_cache, whole
+from skep.traces.table import (
+    BadRow,
+    Columns,
+    Draft,
+    RowParser,
+    TableFormat,
+    bad_cell,
+    identity,
+    shape_cache,
+    span,
+    whole,
+)
 
-REQUIRED = ("JobID", "Submit", "Start", "End", "AllocTRES")
-OPTIONAL = ("User", "Account", "Partition")
+REQUIRED = ("JobID", "Submit", "Start")
+ENDS = ("End", "Elapsed")
+TRES = ("AllocTRES", "ReqTRES")
+"""One of each is needed, the first of them where a row has it."""
+OPTIONAL = (*ENDS, *TRES, "User", "Account", "Partition")
 VC_COLUMNS = {"account": "Account", "partition": "Partition"}
 
 _NO_TIME = ("", "unknown", "none", "n/a")
@@ -26,7 +41,12 @@ def slurm_table(vc_column: str = VC_COLUMNS["account"]) -> TableFormat:
 
 
 def _parser(columns: Columns, vc_column: str) -> RowParser:
-    id_at, submit_at, start_at, end_at, tres_at = (columns[name] for name in REQUIRED)
+    id_at, submit_at, start_at = (columns[name] for name in REQUIRED)
+    end_at, elapsed_at = (columns.get(name) for name in ENDS)
+    tres_at = [columns[name] for name in TRES if name in columns]
+    for names in (ENDS, TRES):
+        if not any(name in columns for name in names):
+            raise InputError(f"no column {' or '.join(names)}", hint="sacct --format names the columns")
     vc_at, user_at = columns.get(vc_column), columns.get("User")
     shapes = shape_cache()
 
@@ -34,15 +54,17 @@ def _parser(columns: Columns, vc_column: str) -> RowParser:
         id = identity(row[id_at], "JobID")
         if "." in id:
             raise BadRow(f"JobID {id} is a step", reason="a step of a job")
-        submit_s = _moment(row[submit_at], "Submit")
-        start_s, end_s = (_moment(row[at], name) for at, name in ((start_at, "Start"), (end_at, "End")))
+        submit_s, start_s = (_moment(row[at], name) for at, name in ((submit_at, "Submit"), (start_at, "Start")))
         if submit_s is None or start_s is None:
             raise BadRow("has no Start", reason="never ran")
+        end_s = None if end_at is None else _moment(row[end_at], "End")
+        if end_at is None and elapsed_at is not None:
+            end_s = start_s + span(row[elapsed_at], "Elapsed")
         if end_s is None:
             raise BadRow("has no End", reason="still runs")
         if not submit_s <= start_s <= end_s:
             raise BadRow("Submit, Start and End are not in this order", reason="times out of order")
-        gpus, gpu_type, cpu, memory_gib = _resources(row[tres_at])
+        gpus, gpu_type, cpu, memory_gib = _resources(next(filter(None, (row[at].strip() for at in tres_at)), ""))
         work_s = end_s - start_s
         vc = (row[vc_at].strip() if vc_at is not None else "") or DEFAULT_VC
         user = row[user_at].strip() if user_at is not None else ""
@@ -68,7 +90,7 @@ def _resources(cell: str) -> tuple[int, tuple[str, ...], float, float]:
     total = total or sum(whole(count, "gres/gpu") for count in types.values())
     cpu = float(whole(amounts.get("cpu", "0"), "cpu"))
     if not total and not cpu:
-        raise BadRow("AllocTRES names neither GPUs nor CPUs", reason="asks for neither GPUs nor CPUs")
+        raise BadRow("names neither GPUs nor CPUs", reason="asks for neither GPUs nor CPUs")
     return total, tuple(types) if total else (), cpu, _gib(amounts.get("mem", "0"))
 
 

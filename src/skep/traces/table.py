@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from operator import itemgetter
@@ -223,6 +224,18 @@ def seconds(cell: str, column: str) -> float:
         return value
     limit = "from 0 to 1e12" if TIME_MAX_S < value < math.inf else ">= 0"
     raise bad_cell(cell, column, f"a number of seconds {limit}")
+
+
+SPAN = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):([0-5]\d):([0-5]\d(?:\.\d+)?)")
+
+
+def span(cell: str, column: str) -> float:
+    """Seconds, or `hh:mm:ss` with days before it if there are any: `1-02:30:00`."""
+    found = SPAN.fullmatch(cell.strip()) if ":" in cell else None
+    if found is None:
+        return seconds(cell, column)
+    days, hours, minutes, rest = found.groups()
+    return int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(rest)
 
 
 def amount(cell: str, column: str) -> float:

@@ -108,6 +108,19 @@ CASES = {
         ],
         {"asks for neither GPUs nor CPUs": 1, "job_id is used twice": 1},
     ),
+    "acme": (
+        "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time\n"
+        "a,u1,2,16,32,Pretrain,FAILED,2023-03-01 00:18:22+08:00,2023-03-01 00:18:30+08:00,2023-03-01 00:19:30+08:00,"
+        "60,8,960\n"
+        "b,u2,1,0,4,Other,COMPLETED,2023-02-28 16:18:20+00:00,2023-02-28 16:18:20+00:00,2023-02-28 16:18:27+00:00,"
+        "7,0,0\n"
+        "c,u2,1,1,4,Debug,CANCELLED,2023-03-01 00:18:22+08:00,,,,0,0\n",
+        [
+            job("b", 0, 7, gpu_shape(0, cpu=4), user="u2", model="Other"),
+            job("a", 2, 60, gpu_shape(16, cpu=32), user="u1", model="Pretrain"),
+        ],
+        {"never ran": 1},
+    ),
     "alibaba-2023": (
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,"
         "creation_time,deletion_time,scheduled_time\n"

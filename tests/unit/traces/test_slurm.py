@@ -80,3 +80,25 @@ def test_another_file_is_refused_by_the_missing_column(tmp_path: Path) -> None:
     path.write_text("job_id,submit_s,duration_s,gpus\na,0,1,1\n", encoding="utf-8")
     with pytest.raises(InputError, match="no column JobID"):
         read_slurm(path, vc_from="account")
+
+
+def test_columns_come_in_any_order_and_elapsed_and_reqtres_serve_too(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    lines = [
+        "State|ReqTRES|Elapsed|JobID|Start|Submit|AllocTRES|NNodes",
+        f"COMPLETED|cpu=8,gres/gpu=8|1-00:00:10|123_7|{DAY}08:00:10|{DAY}08:00:00||1",
+        f"COMPLETED|cpu=8,gres/gpu=8|00:30:00|124|{DAY}08:00:10|{DAY}08:00:00|cpu=8,gres/gpu=4|1",
+        f"PENDING|cpu=8,gres/gpu=8|00:00:00|125|Unknown|{DAY}08:00:00||1",
+    ]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    found = read_trace(path)
+    seen = [(job.spec.id, job.work_s, job.spec.shapes[0].gpus) for job in found.jobs]
+    assert seen == [("123_7", 86410.0, 8), ("124", 1800.0, 4)]
+    assert found.dropped == {"never ran": 1}
+
+
+def test_a_table_without_ends_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text("JobID|Submit|Start|AllocTRES\n1|1|2|cpu=1\n", encoding="utf-8")
+    with pytest.raises(InputError, match="no column End or Elapsed"):
+        read_trace(path)
