@@ -247,6 +247,8 @@ def state_of(job: Job, has_started: bool) -> JobState:
 
 def amount_of(shape: Shape) -> float:
     """GPUs of all roles, shared ones as fractions; an int if it is a whole number."""
+    if shape.gpu_milli == WHOLE:
+        return shape.gpus
     milli = sum(role.count * role.gpus * role.gpu_milli for role in shape.roles)
     return milli / WHOLE if milli % WHOLE else milli // WHOLE
 

@@ -34,6 +34,35 @@ def lacking(
     return missing
 
 
+def fits_without(
+    view: View, plan: Plan, place: Place, job: JobView, shape: Shape, victims: Iterable[JobView], missing: float
+) -> bool:
+    """True if the job would fit if all of these were stopped; the plan is unchanged. A plain shape is tried as soon as
+    it has a chance, since it fits with more free GPUs too; most fit when a few victims are gone."""
+    freed = Freed(view, shape) if shape.is_plain and place.keeps_together(job, view.now_s) else None
+    mark = plan.mark()
+    has_chance, is_found = freed is None, False
+    staying: list[JobView] = []
+
+    def fits() -> bool:
+        for victim in staying:
+            plan.vacate(victim)
+        staying.clear()
+        return place.find(view.cluster, plan, job, shape, view.now_s) is not None
+
+    for victim in victims:
+        staying.append(victim)
+        missing -= victim.gpu_count
+        has_more = freed is None or freed.add(victim)
+        has_chance = has_chance or has_more
+        if shape.is_plain and has_more and missing <= 0 and fits():
+            is_found = True
+            break
+    is_found = is_found or (has_chance and missing <= 0 and bool(staying) and fits())
+    plan.rollback(mark)
+    return is_found
+
+
 def make_room(
     view: View, plan: Plan, place: Place, job: JobView, shape: Shape, candidates: Iterable[JobView], missing: float
 ) -> Room | None:

@@ -19,7 +19,8 @@ from skep.policies.adjust.splice import Splice
 from skep.policies.lines import Entry
 from skep.policies.order.base import Order
 from skep.policies.order.promises import EPSILON, HOUR_S, Promises
-from skep.policies.room import lacking
+from skep.policies.place.homes import Homes
+from skep.policies.room import fits_without
 from skep.policies.running import Running
 from skep.policies.walker import missing_gpus
 
@@ -64,9 +65,10 @@ class LendHomes:
     name = "lend homes"
     needs: frozenset[Need] = frozenset()
 
-    def __init__(self, promises: Promises, splice: Splice, *, moves: bool) -> None:
+    def __init__(self, promises: Promises, splice: Splice, place: Homes, *, moves: bool) -> None:
         self.promises = promises
         self.splice = splice
+        self.place = place
         self.moves = moves
         self.effects = Effects(self.name, cool_down_s=HOUR_S, settle_s=300.0)
 
@@ -85,32 +87,30 @@ class LendHomes:
     def _lend_to(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
         """Start a job without a promise on GPUs of one owner, which is scaled down if that leaves enough, else stopped:
         the smallest that is large enough, the best served one first."""
-        if job.id in self.promises.book or not job.spec.preemptible or self._has_turns(view, plan, walked, job):
+        if job.id in self.promises.book or not job.spec.preemptible:
             return False
-        behind_s = self.promises.deficits.of
-        for stops in (False, True) if self.moves else (True,):
-            least = job.gpu_count if stops else 2 * job.gpu_count
-            for gpus in sorted(gpus for gpus in self.promises.spare if gpus >= least):
-                there = self.promises.spare[gpus].values()
-                owners = [each for each in there if each.rank >= job.rank and self._may_lend(view, walked, each)]
-                for owner in sorted(owners, key=lambda each: (round(behind_s(each, view.now_s), 3), each.seq)):
-                    if self._give(view, plan, walked, job, owner, stops=stops):
-                        return True
-        return False
+        found = [owner for each in self.promises.spare.values() for owner in each.values() if owner.rank >= job.rank]
+        owners = [each for each in found if self._size(each) >= job.gpu_count and self._may_lend(view, walked, each)]
+        if not owners or self._has_turns(view, plan, job):
+            return False
+        now_s, behind_s = view.now_s, self.promises.deficits.of
+        owners.sort(key=lambda each: (self._size(each), round(behind_s(each, now_s), 3), each.seq))
+        if self.moves:
+            large = (owner for owner in owners if self._size(owner) >= 2 * job.gpu_count)
+            if any(self._give(view, plan, walked, job, owner, stops=False) for owner in large):
+                return True
+        return any(self._give(view, plan, walked, job, owner, stops=True) for owner in owners)
 
-    def _has_turns(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
+    def _size(self, owner: JobView) -> float:
+        return self.promises.asked[owner.id]
+
+    def _has_turns(self, view: View, plan: Plan, job: JobView) -> bool:
         """True if it would fit if other jobs without a promise gave way to it."""
         running = self.promises.deficits.running
         others = [each for _, _, each in running if can_leave(each) and each.rank >= job.rank]
         shape = job.shapes[0]
-        if lacking(view, walked.place, job, shape, others, missing_gpus(view, job, shape)) is not None:
-            return False
-        mark = plan.mark()
-        for other in others:
-            plan.vacate(other)
-        found = walked.place.find(view.cluster, plan, job, job.shapes[0], view.now_s)
-        plan.rollback(mark)
-        return found is not None
+        beneath = self.place.beneath  # which of the free GPUs it would get does not matter here
+        return fits_without(view, plan, beneath, job, shape, others, missing_gpus(view, job, shape))
 
     def _may_lend(self, view: View, walked: Walked, owner: JobView) -> bool:
         return owner.seq in walked.seats.jobs and is_settled(owner) and self.effects.is_cool(view, owner)

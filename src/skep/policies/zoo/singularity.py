@@ -32,7 +32,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
         place=place,
         give_way=GiveWay(order, splice, place, cool_down_s=knobs["cool_down"], moves=moves),
         preempt=SparePromised(order),
-        adjust=(splice, Rotate(order, turn_s=knobs["turn"]), LendHomes(order, splice, moves=moves)),
+        adjust=(splice, Rotate(order, turn_s=knobs["turn"]), LendHomes(order, splice, place, moves=moves)),
         walk=SKIP,
         borrows=knobs["borrow"] == "auto",
     )
