@@ -128,7 +128,6 @@ def test_a_fork_within_a_round_goes_on_alike_while_nodes_are_bad(data: st.DataOb
     assert fork.csv() == original.csv()
 
 
-@pytest.mark.xfail(strict=False, reason="in a VC some reasons name no remedy yet; open")
 @examples(40)
 @given(world=shared_worlds())
 def test_every_pending_job_can_be_explained_at_any_moment(world: SharedWorld) -> None:

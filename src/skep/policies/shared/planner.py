@@ -54,6 +54,9 @@ class VcPlanner:
         self.sharing = sharing
         self.asked = ""
         """The VC whose planner is running or has failed."""
+        self.fresh: VcPlanner | None = None
+        """Explains within a round, at `fresh_version` of the view."""
+        self.fresh_version = 0
 
     def needs_in(self, vc: str) -> frozenset[Need]:
         return self.needs.get(vc, frozenset())
@@ -258,6 +261,8 @@ class VcPlanner:
         return why_never(vc, job, never) if never else ""
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
+        if self.round_s:
+            return self._up_to_date(view, memory).explain(view, memory, job)
         if self.vcs.only_borrows(job):
             return self.lender.explain(job)
         vc = self.vcs.of(job)
@@ -266,6 +271,13 @@ class VcPlanner:
             refusal = vc.planner.explain(vc.view, vc.view.memory, job)
         vc.books.is_refused = is_refused
         return in_vc(refusal, vc)
+
+    def _up_to_date(self, view: View, memory: Memory) -> VcPlanner:
+        """A planner that knows the present state. Within a round this one does not know yet who has left."""
+        if self.fresh is None or self.fresh_version != view.version:
+            self.fresh, self.fresh_version = VcPlanner(self.layout, self.make, self.sharing, self.needs), view.version
+            self.fresh.attach(view, memory)
+        return self.fresh
 
 
 def is_only_submitted(trigger: Trigger) -> bool:
