@@ -14,6 +14,7 @@ import logging
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -78,7 +79,7 @@ class AtOnce(NoEngine):
                 reports.append(Exited(action.job_id, 0, 143, was_stopped=True))
         self.live.tell(reports)
 
-    def look(self) -> None:
+    def look(self, job_ids: Collection[str]) -> None:
         """After a gap: everything has been told."""
         self.live.tell([Looked()])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class YesEngine(NoEngine):
             if isinstance(action, Launch):
                 self.reports += [Started(action.job_id, action.launch), Exited(action.job_id, action.launch, 0)]
 
-    def look(self) -> None:
+    def look(self, job_ids: Collection[str]) -> None:
         self.reports.append(Looked())
 
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -180,11 +180,15 @@ class PlainEngine:
     def use_cluster(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
-    def look(self) -> None:
+    def look(self, job_ids: Collection[str]) -> None:
         """A launch is reported by its own thread: wait for those whose processes are gone."""
-        while any(run.end is None and all(task.poll() is not None for task in run.tasks) for run in self._all()):
+        runs = [run for run in self._all() if run.job_id in job_ids]
+        while any(run.end is None and all(task.poll() is not None for task in run.tasks) for run in runs):
             time.sleep(0.005)
         self.send([Looked()])
+
+    def settle(self, epoch: int, job_id: str, launch: int) -> None:
+        """Nothing to do: this engine keeps what it knows in memory."""
 
     def forget(self, job_id: str) -> None:
         self.runs.pop(job_id, None)

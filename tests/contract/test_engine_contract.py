@@ -125,10 +125,30 @@ def test_a_look_comes_back_behind_the_exits(subject: Subject) -> None:
     started(subject)
     subject.finish()
     assert subject.until(lambda: not subject.there())
-    subject.engine.look()
+    subject.engine.look({"1"})
     assert subject.until(lambda: Looked() in subject.told)
     subject.wait(Exited)
     assert subject.told.index(subject.of(Exited)[0]) < subject.told.index(Looked())
+
+
+def test_a_look_at_no_job_comes_back_too(subject: Subject) -> None:
+    started(subject)
+    subject.engine.look(())
+    assert subject.until(lambda: Looked() in subject.told)
+    assert subject.goes_on()
+
+
+def test_a_settled_exit_does_not_come_back_and_the_next_start_works(subject: Subject) -> None:
+    started(subject)
+    subject.finish()
+    subject.wait(Exited)
+    for _ in range(2):
+        subject.engine.settle(subject.epoch, "1", 1)
+    started(subject, "2", node=1)
+    subject.engine.settle(subject.epoch, "1", 1)
+    assert subject.there() == {("2", 1)}
+    assert subject.goes_on("2")
+    assert len(subject.of(Exited)) == 1
 
 
 def test_of_a_launch_that_fails_in_part_nothing_is_left(subject: Subject) -> None:

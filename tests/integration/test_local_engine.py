@@ -380,7 +380,7 @@ def test_who_looks_has_told_what_had_ended(tmp_path, caplog):
         world.engine.close()
         after = World(tmp_path, requests)
         after.launch()
-        after.engine.look()
+        after.engine.look({"1"})
         with after.news:
             assert after.news.wait_for(lambda: Looked() in after.told, 90.0)
         ended = [report for report in after.told if isinstance(report, Exited)]

@@ -4,6 +4,7 @@ between any two writes. First safety, then faults off and everything must end.""
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ class FaultyEngine(NoEngine):
                 for run in self.of(action.job_id):
                     run.is_asked_to_stop = True
 
-    def look(self) -> None:
+    def look(self, job_ids: Collection[str]) -> None:
         self.mail.append(Looked())
 
     def of(self, job_id: str) -> list[Run]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
@@ -63,7 +63,9 @@ class NoEngine:
 
     def use_cluster(self, cluster: Cluster) -> None: ...
 
-    def look(self) -> None: ...
+    def look(self, job_ids: Collection[str]) -> None: ...
+
+    def settle(self, epoch: int, job_id: str, launch: int) -> None: ...
 
     def problems(self) -> list[str]:
         return []
@@ -121,6 +123,8 @@ class Machine:
         self.epoch = 0
         self.lost: set[str] = set()
         self.runs: dict[str, FakeRun] = {}
+        self.settled: set[tuple[str, int]] = set()
+        """Job and number of every launch whose exit is durable."""
         self.starts: list[tuple[str, int]] = []
         """Job and number of every launch that was really begun."""
         self.printed: dict[tuple[str, int], dict[str, bytes]] = {}
@@ -203,8 +207,14 @@ class FakeEngine(NoEngine):
     def use_cluster(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
-    def look(self) -> None:
+    def look(self, job_ids: Collection[str]) -> None:
         self.tell([Looked()])
+
+    def settle(self, epoch: int, job_id: str, launch: int) -> None:
+        self._check(epoch)
+        run = self.machine.runs.get(job_id)
+        if run is not None and run.launch == launch and run.end is not None:
+            self.machine.settled.add((job_id, launch))
 
     def forget(self, job_id: str) -> None:
         self.machine.runs.pop(job_id, None)

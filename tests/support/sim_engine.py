@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from tests.support.engines import KILLED, STOPPED, NoEngine
 
@@ -88,7 +88,7 @@ class SimEngine(NoEngine):
         self.world.lost.discard(node)
         self._change(node, is_lost=False)
 
-    def look(self) -> None:
+    def look(self, job_ids: Collection[str]) -> None:
         self.tell([Looked()])
 
     def _check(self, epoch: int) -> None:

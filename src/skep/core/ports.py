@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 import msgspec
@@ -178,8 +178,14 @@ class EngineCommands(Protocol):
     def use_cluster(self, cluster: Cluster) -> None:
         """Use these nodes for launches from now on; running launches keep the nodes they have, by name."""
 
-    def look(self) -> None:
-        """Check everything that runs, report what has ended, and then report `Looked`."""
+    def look(self, job_ids: Collection[str]) -> None:
+        """Report what has already come in, check these jobs, report those that have ended, and then report `Looked`.
+        Without job ids, nothing needs to be checked: it must not cost a question about every job."""
+
+    def settle(self, epoch: int, job_id: str, launch: int) -> None:
+        """The exit of this launch is durable: the engine need not keep it any longer, and may remove what it left
+        (pods, finalizers). Comes after every report of an exit, also a duplicate one; never for a launch whose exit was
+        not reported. A server that crashed before does not repeat it: what it settled is not in `Wanted.known`."""
 
     def make_room(self) -> bool:
         """The store cannot write because the disk is full: end the job that fills it. True if that may have helped. It

@@ -47,6 +47,7 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
         on_fault=on_fault,
         limits=config.limits,
         offers=offered_needs(kind.capabilities),
+        capabilities=kind.capabilities | kind.ignored,
         measure=measure_of(config.profile),
     )
     for difference in differences(config, live):
@@ -125,9 +126,11 @@ class EngineKind(NamedTuple):
 
     capabilities: frozenset[Capability]
     make: Callable[[Config, Live, Accounts], Engine]
+    ignored: frozenset[Capability] = frozenset()
+    """What jobs may ask for although the engine does without it, and warns in their logs."""
 
 
-ENGINES = {"local": EngineKind(LocalEngine.capabilities, local_engine)}
+ENGINES = {"local": EngineKind(LocalEngine.capabilities, local_engine, frozenset({Capability.IMAGES}))}
 
 
 def chosen_cluster(spec: str, say: Callable[[str], None]) -> tuple[str, str]:

@@ -35,6 +35,7 @@ from skep.jobs.request import Request
 from skep.policies.registry import Setting
 from skep.policies.replica import Replica
 from skep.policies.shared.build import build_whole
+from skep.service.beyond import refuse_beyond
 from skep.service.book import LIMIT, Record, new_row
 from skep.service.planning import error_text
 from skep.service.sight import EVERYTHING, Sight
@@ -87,6 +88,7 @@ def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight)
     refuse_many(requests)
     writer.limits.check(requests)
     for number, request in enumerate(writer.lock.in_pieces(requests)):
+        refuse_beyond(request, writer.capabilities, writer.ground.layout)
         needs = _resolve_needs(writer, turn, request, named, sight)
         job_id = str(writer.next_job + number)
         specs = to_core(request, job_id, needs)

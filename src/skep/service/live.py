@@ -22,7 +22,7 @@ from skep.clusters.read import read_text
 from skep.core.errors import InputError
 from skep.core.model import GroupRef
 from skep.core.needs import Need
-from skep.core.ports import Engine
+from skep.core.ports import Capability, Engine
 from skep.core.reports import Report
 from skep.files.untrusted import Gone
 from skep.jobs.core import to_core
@@ -71,6 +71,7 @@ class Live(Reads):
         on_fault: Callable[[Exception], None] = lambda error: None,
         limits: LimitRules = UNLIMITED,
         offers: frozenset[Need] = frozenset(Need),
+        capabilities: frozenset[Capability] = frozenset(Capability),
         measure: Measure = nobody_measured,
     ) -> None:
         """`cluster` is (name, text). If the store already has a cluster and a policy, the given ones replace them."""
@@ -86,7 +87,13 @@ class Live(Reads):
             opening = (made, commands.make_policy(policy or "fifo", read_text(made.text, made.name)[0]))
         self.bounded = Bounded()
         make = functools.partial(
-            Writer, opening=opening, limits=limits, call=self.bounded, offers=offers, measure=measure
+            Writer,
+            opening=opening,
+            limits=limits,
+            call=self.bounded,
+            offers=offers,
+            capabilities=capabilities,
+            measure=measure,
         )
         self.writer = open_writer(store, lambda: make(store, self.clock()))
         override(self.writer, cluster, policy, self.clock())

@@ -38,9 +38,9 @@ from skep.core.events import (
 )
 from skep.core.needs import Need
 from skep.core.nodes import Membership, differences, settled
-from skep.core.ports import EngineCommands, StaleEpoch
+from skep.core.ports import Capability, EngineCommands, StaleEpoch
 from skep.core.record import Entry, PlanRecord, encode
-from skep.core.reports import Fenced, Launching, Looked, Report
+from skep.core.reports import Exited, Fenced, LaunchFailed, Launching, Looked, Report
 from skep.core.snapshot import dump, fork
 from skep.core.timers import BACK_OFF
 from skep.jobs.limits import UNLIMITED, LimitRules
@@ -77,11 +77,13 @@ class Writer:
         limits: LimitRules = UNLIMITED,
         call: Call = at_once,
         offers: frozenset[Need] = frozenset(Need),
+        capabilities: frozenset[Capability] = frozenset(Capability),
         measure: Measure = nobody_measured,
     ) -> None:
-        """`opening` is the cluster and the policy for a new store; policies are called through `call`; `measure`
-        returns the speeds that are known on a cluster."""
+        """`opening` is the cluster and the policy for a new store; policies are called through `call`; `capabilities`
+        are what jobs may ask of the engine; `measure` returns the speeds that are known on a cluster."""
         self.store = store
+        self.capabilities = capabilities
         self.book = Book()
         self.limits = Limiter(limits)
         self.engine: EngineCommands | None = None
@@ -179,6 +181,9 @@ class Writer:
         self.decide_s += decided_s - began_s
         self.commit_s += time.perf_counter() - decided_s
         self._after(turn, actions)
+        for report in reports:
+            if isinstance(report, Exited | LaunchFailed) and self.engine is not None:
+                self.engine.settle(self.epoch, report.job_id, report.launch)
 
     def _decide(self, turn: Turn, commands: list[Command], reports: list[Report]) -> list[Action | Cluster]:
         """The actions for the engine; with a new cluster, the node numbers are those of that one."""
@@ -272,7 +277,7 @@ class Writer:
         self._execute(turn.at_s, actions)
         if self.state.next_timer_s <= turn.at_s and not self._is_looking and self.engine is not None:
             self._is_looking = True
-            self.engine.look()
+            self.engine.look({timer.job_id for timer in self.state.due(turn.at_s) if timer.job_id})
         for future, answer in turn.answers:
             future.set_result(answer)
         changed = [*turn.writes.jobs, *(row.seq for row, _ in turn.writes.new_jobs)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ class Puppet(NoEngine):
         self.lost: set[str] = set()
         self.launched: dict[tuple[str, int], Any] = {}
         self.is_asked_to_look = False
+        self.looked_at: list[set[str]] = []
+        self.settled: list[tuple[str, int]] = []
 
     def execute(self, epoch: int, at_s: float, actions: list[Action]) -> None:
         for action in actions:
@@ -47,8 +50,12 @@ class Puppet(NoEngine):
     def restore_node(self, epoch: int, node: str) -> None:
         self.lost.discard(node)
 
-    def look(self) -> None:
+    def look(self, job_ids: Collection[str]) -> None:
         self.is_asked_to_look = True
+        self.looked_at.append(set(job_ids))
+
+    def settle(self, epoch: int, job_id: str, launch: int) -> None:
+        self.settled.append((job_id, launch))
 
 
 class LiveWorld:

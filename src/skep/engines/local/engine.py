@@ -12,7 +12,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -122,8 +122,11 @@ class LocalEngine(JobFiles):
     def use_cluster(self, cluster: Cluster) -> None:
         self._ask(self.runs.use_cluster, cluster)
 
-    def look(self) -> None:
-        self._ask(self._look_now)
+    def look(self, job_ids: Collection[str]) -> None:
+        self._ask(self._look_now, job_ids)
+
+    def settle(self, epoch: int, job_id: str, launch: int) -> None:
+        """Nothing to do: the files of a launch stay until its job is forgotten."""
 
     def forget(self, job_id: str) -> None:
         if job_id not in self.runs.by_job:
@@ -247,8 +250,10 @@ class LocalEngine(JobFiles):
             self._try(self.runs.act, action)
         self.runs.settle()
 
-    def _look_now(self) -> None:
-        self._try(self.runs.check)
+    def _look_now(self, job_ids: Collection[str]) -> None:
+        with contextlib.suppress(BlockingIOError):  # no notification
+            self._try(self.runs.answer, self._rings())
+        self._try(self.runs.check_jobs, job_ids)
         self._untold += [*self.runs.take_reports(), Looked()]
 
     def _rings(self) -> list[str]:

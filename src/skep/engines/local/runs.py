@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from skep.core.actions import Action, Checkpoint, Launch, Limit, Move, Reshare, Resume, Stop, Suspend, Tune
@@ -238,6 +239,12 @@ class Runs(Launches):
             self._guarded(stray, self._check, stray)
         self.reap_dead()
         self.strays = [stray for stray in self.strays if not stray.is_over]
+
+    def check_jobs(self, job_ids: Collection[str]) -> None:
+        """Check the launches of these jobs only."""
+        for run in [self.by_job[job_id] for job_id in job_ids if job_id in self.by_job]:
+            self._guarded(run, self._check, run)
+        self.reap_dead()
 
     def _check(self, run: LaunchRun) -> None:
         for task in run.tasks:
