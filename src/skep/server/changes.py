@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from skep.server.hub import HEARTBEAT_S, Event, Hub
 from skep.service.live import Live
 from skep.service.reads import Reads
-from skep.service.sight import JOB_NAMED, Sight, hide_others
+from skep.service.sight import JOB_NAMED, Sight, hide_in
 from skep.service.values import Json
 
 EVERY_S = 0.25
@@ -41,7 +41,7 @@ class ChangeBatch(msgspec.Struct):
     jobs: list[Json]
     is_too_large: bool
     vcs: dict[str, str] = {}
-    """The VCs of the jobs that the reasons of these jobs name."""
+    """The VCs of the jobs that the events and the reasons of these jobs name."""
     whole: bytes = b""
     """The message for readers that may see everything."""
 
@@ -52,13 +52,12 @@ class ChangeBatch(msgspec.Struct):
         return self._message(sight, after)
 
     def _message(self, sight: Sight, after: int) -> bytes:
-        jobs = [
-            {**job, "reason": hide_others(job["reason"], sight, self.vcs)} for job in self.jobs if sight.sees(job["vc"])
-        ]
+        jobs = hide_in("reason", [job for job in self.jobs if sight.sees(job["vc"])], sight, self.vcs)
         seen = {job["id"] for job in jobs}
         events = [
             event for event in self.events if event["seq"] > after and (sight.is_whole or event["job_id"] in seen)
         ]
+        events = hide_in("text", events, sight, self.vcs)
         return message(self.seq, events, jobs, is_cluster=any(event["job_id"] is None for event in self.events))
 
 
@@ -111,7 +110,8 @@ class ChangeStream:
     def _batch(self, number: int, events: list[Event], jobs: set[str]) -> ChangeBatch:
         is_too_large = len(jobs) > JOBS_MAX
         rows = [] if is_too_large else self._live.rows(jobs)
-        named = {id for row in rows for id in JOB_NAMED.findall(row["reason"])}
+        texts = [*(row["reason"] for row in rows), *(event["text"] for event in events)]
+        named = {id for text in texts for id in JOB_NAMED.findall(text)}
         vcs = self._live.vcs_of(named) if named else {}
         seq = events[-1]["seq"] if events else self._live.last_seq()
         return ChangeBatch(number, seq, events, rows, is_too_large, vcs)

@@ -84,7 +84,7 @@ class Hub:
         if last is None or (self._ring and self._ring[0]["seq"] <= last + 1):
             found = [event for event in self._ring if last is None or event["seq"] > last]
             if job_id is not None:
-                return [event for event in found if event["job_id"] == job_id]
+                found = [event for event in found if event["job_id"] == job_id]
             return found if reads.sight.is_whole else await self._in_sight(found, reads)
         if last == self._newest:
             return []
@@ -97,7 +97,8 @@ class Hub:
         if unknown:
             self._vcs |= await run_in_threadpool(reads.vcs_of, unknown)
         vcs = [self._vcs.get(event["job_id"]) for event in events]
-        return [event for event, vc in zip(events, vcs, strict=True) if vc is not None and reads.sight.sees(vc)]
+        seen = [event for event, vc in zip(events, vcs, strict=True) if vc is not None and reads.sight.sees(vc)]
+        return await run_in_threadpool(reads.hide_jobs, "text", seen)
 
     def _add(self, events: list[Event]) -> None:
         if events:

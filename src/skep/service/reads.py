@@ -26,7 +26,7 @@ from skep.service.book import PENDING
 from skep.service.clock import Clock
 from skep.service.order import parse_order, read_cursor, write_cursor
 from skep.service.planning import error_text, sentence
-from skep.service.sight import EVERYTHING, JOB_NAMED, Sight, hide_others
+from skep.service.sight import EVERYTHING, JOB_NAMED, Sight, hide_in, hide_others
 from skep.service.spent import NOTHING, Spent, shown_spent, spent
 from skep.service.store import JobFilter, Notice, Store, StoredJob
 from skep.service.turn import Lendable, Turn
@@ -77,7 +77,7 @@ class Reads:
                 row.reason = reasons[row.seq].reason
         now_s = self.clock()
         had = spent(self.store, (row.seq for row in rows), now_s)
-        return [self._shown(row, had.get(row.seq, NOTHING), now_s) for row in rows]
+        return self.hide_jobs("reason", [self._shown(row, had.get(row.seq, NOTHING), now_s) for row in rows])
 
     def spent(self, seqs: Iterable[int]) -> dict[int, Spent]:
         """What jobs that have started have had so far."""
@@ -143,7 +143,8 @@ class Reads:
         row, request = self._find(ref)
         (shown,) = self._listed([row])
         shown["request"] = in_full(masked(request))
-        shown["history"] = [msgspec.structs.asdict(attempt) for attempt in self.store.attempts(row.seq)]
+        history = [msgspec.structs.asdict(attempt) for attempt in self.store.attempts(row.seq)]
+        shown["history"] = self.hide_jobs("phrase", history)
         shown["tasks"] = [task for name in core_ids(row, request) for task in self._tasks(name)]
         shown["share"] = self._share(core_ids(row, request)[0])
         return shown
@@ -196,7 +197,7 @@ class Reads:
         row, _ = self._find(ref)
         refusal = self._refusals([row]).get(row.seq)
         if refusal is None:
-            reason = row.reason or f"the job {'is' if row.finish_s is None else 'has'} {row.state}"
+            reason = self.without_others(row.reason) or f"the job {'is' if row.finish_s is None else 'has'} {row.state}"
             refusal = Refusal("not-waiting", Cause.ORDER, reason, "")
         shown = {name: getattr(refusal, name) for name in ("code", "cause", "reason", "remedy")}
         return {"job": str(row.seq), "state": row.state, **shown, "problems": self.policy_problems()}
@@ -209,6 +210,11 @@ class Reads:
     def without_others(self, text: str) -> str:
         """A sentence that may name jobs, without those that the reader may not see."""
         return hide_others(text, self.sight, self._vcs_named([text]))
+
+    def hide_jobs(self, field: str, rows: list[Json]) -> list[Json]:
+        """Rows whose `field` is such a sentence."""
+        vcs = self._vcs_named(row[field] for row in rows)
+        return hide_in(field, rows, self.sight, vcs)
 
     def check_log(self, ref: str, task: str = "", attempt: int = 0) -> None:
         """Raises `NotFound` if there was no such attempt or task."""
@@ -329,7 +335,7 @@ class Reads:
 
     def events(self, after: int, job_id: str | None, limit: int) -> list[Json]:
         """Of one job (found visible before), of all visible jobs, or all."""
-        return [as_event(notice) for notice in self.store.notices(after, job_id, limit, self.sight)]
+        return self.hide_jobs("text", [as_event(each) for each in self.store.notices(after, job_id, limit, self.sight)])
 
     def first_event(self) -> int | None:
         """The number of the oldest event that is kept."""

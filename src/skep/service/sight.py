@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from skep.service.values import Json
+
 JOB_NAMED = re.compile(r"\bjob ([0-9]{1,15})(?:/[\w.-]+)?")
 """How sentences name jobs."""
 
@@ -42,3 +44,8 @@ def hide_others(text: str, sight: Sight, vcs: Mapping[str, str]) -> str:
     if sight.is_whole:
         return text
     return JOB_NAMED.sub(lambda found: found[0] if sight.sees(vcs.get(found[1], "")) else "a job of another VC", text)
+
+
+def hide_in(field: str, rows: list[Json], sight: Sight, vcs: Mapping[str, str]) -> list[Json]:
+    """`hide_others` for one field of each row."""
+    return rows if sight.is_whole else [{**row, field: hide_others(row[field], sight, vcs)} for row in rows]
