@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -240,3 +240,6 @@ class PlainEngine:
 
     def gpu_health(self) -> dict[str, list[dict[str, Setting]]]:
         return {}
+
+    def disk_used(self) -> Mapping[tuple[str, str], int] | None:
+        return None

@@ -163,6 +163,10 @@ PACED_HOGS = {  # the disk is not full before the upkeep looks
     [
         ("limits: {default: {job_gib: 0.02, log_mib: 1000}}", "its files take "),
         ("limits: {default: {disk_gib: 0.02, job_gib: null, log_mib: 1000}}", "the files of all jobs of user "),
+        (
+            "limits: {default: {job_gib: null, log_mib: 1000}, vcs: {default: {disk_gib: 0.02}}}",
+            "the files of all jobs of VC default ",
+        ),
         ("disk: {all_gib: 0.02}\nlimits: {default: {job_gib: null, log_mib: 1000}}", "the files of all jobs take "),
     ],
 )
@@ -176,3 +180,7 @@ def test_a_job_beyond_a_quota_is_ended(served: Callable[[str, str], Server], wha
     assert "20.5 MiB are allowed" in ended["reason"]
     check_said(server, hog, ended["reason"])
     assert until(server, quiet, "running")["state"] == "running"
+    rows = httpx.get(f"{server.url}/limits", timeout=60).json()
+    used = {(row["kind"], row["name"]): row["used"]["disk_gib"] for row in rows}
+    assert all(0.02 <= size < 0.5 for size in used.values()), used  # one user, in one VC, has both jobs
+    assert ("vc", "default") in used

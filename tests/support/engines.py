@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -103,6 +103,9 @@ class NoEngine:
 
     def gpu_health(self) -> dict[str, list[dict[str, Setting]]]:
         return {}
+
+    def disk_used(self) -> Mapping[tuple[str, str], int] | None:
+        return None
 
 
 class FakeRun(msgspec.Struct):

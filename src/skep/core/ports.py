@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -236,6 +236,10 @@ class EngineReads(Protocol):
 
     def gpu_health(self) -> dict[str, list[dict[str, Setting]]]:
         """By node, what the driver reports about its GPUs."""
+
+    def disk_used(self) -> Mapping[tuple[str, str], int] | None:
+        """Bytes of the files that the jobs of each `("user", name)` and each `("VC", name)` have, as last measured;
+        None if it does not measure."""
 
 
 class Engine(EngineCommands, EngineReads, Protocol):

@@ -291,6 +291,7 @@ class LimitsUsed(Answer):
     ports: int
     cpus: float
     memory_gib: float
+    disk_gib: float | None = Field(description="null: the engine does not measure it.")
 
 
 class LimitSchema(Answer):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import asdict
@@ -26,6 +26,7 @@ from skep.service.book import LIMIT, PENDING, Book, Record
 from skep.service.values import Json
 
 MIB_PER_GIB = 1024
+GIB = 1 << 30
 WORDS = {
     "jobs": "jobs that have not ended",
     "pending": "pending jobs",
@@ -244,15 +245,18 @@ class Limiter:
                     used.add(self._running[name], -1)
                 yield name
 
-    def shown(self, users: Iterable[str], vcs: Iterable[str]) -> list[Json]:
-        """Limits and their use, for these users and VCs."""
+    def shown(self, users: Iterable[str], vcs: Iterable[str], disk: Mapping[tuple[str, str], int] | None) -> list[Json]:
+        """Limits and their use, for these users and VCs; `disk`: the bytes of their files, if they are measured."""
         wanted = [("user", name) for name in users] + [("VC", name) for name in vcs]
         return [
             {
                 "kind": kind.lower(),
                 "name": name,
                 "limits": asdict(self._limits(kind, name)),
-                "used": (self.users if kind == "user" else self.vcs).get(name, Used()).shown(),
+                "used": {
+                    **(self.users if kind == "user" else self.vcs).get(name, Used()).shown(),
+                    "disk_gib": None if disk is None else round(disk.get((kind, name), 0) / GIB, 3),
+                },
             }
             for kind, name in wanted
         ]

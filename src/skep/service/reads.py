@@ -288,12 +288,14 @@ class Reads:
         }
 
     def limits(self, user: str | None) -> list[Json]:
-        """Limits and their use: for this user (None: for all users that have jobs), and for visible VCs."""
+        """Limits and their use: for this user (None: for all users that have jobs or files), and for visible VCs."""
+        disk = self.engine.disk_used()
+        with_files = {name for kind, name in disk or () if kind == "user"}
         with self.lock:
             limiter = self.writer.limits
-            users = sorted({*limiter.users, *limiter.rules.users}) if user is None else [user]
+            users = sorted({*limiter.users, *limiter.rules.users, *with_files}) if user is None else [user]
             vcs = sorted(vc for vc in {*limiter.vcs, *limiter.rules.vcs} if self.sight.sees(vc))
-            return limiter.shown(users, vcs)
+            return limiter.shown(users, vcs, disk)
 
     def policy(self) -> Json:
         """Takes no lock: the needs of a user-written policy were read when it was chosen."""

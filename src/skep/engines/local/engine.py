@@ -12,7 +12,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -139,6 +139,9 @@ class LocalEngine(JobFiles):
 
     def make_room(self) -> bool:
         return self.upkeep.make_room()
+
+    def disk_used(self) -> Mapping[tuple[str, str], int]:
+        return self.upkeep.uses.totals.copy()
 
     def close(self) -> None:
         self.upkeep.close()

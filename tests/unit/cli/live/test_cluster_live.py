@@ -181,9 +181,14 @@ def test_usage(api: FakeApi, ask: Ask) -> None:
 
 
 def test_limits(api: FakeApi, ask: Ask) -> None:
-    used = {"jobs": 3, "pending": 1, "tasks": 9, "ports": 0, "cpus": 2.5, "memory_gib": 0}
+    used = {"jobs": 3, "pending": 1, "tasks": 9, "ports": 0, "cpus": 2.5, "memory_gib": 0, "disk_gib": 1.5}
     rows = [
-        {"kind": "user", "name": "ann", "limits": {"jobs": 50_000, "cpus": 64.0, "ports": None}, "used": used},
+        {
+            "kind": "user",
+            "name": "ann",
+            "limits": {"jobs": 50_000, "cpus": 64.0, "ports": None, "disk_gib": 20.0},
+            "used": used,
+        },
         {"kind": "vc", "name": "lab", "limits": {"processes": 10}, "used": used},
     ]
     api.answers["GET /limits"] = FakeAnswer(200, rows)
@@ -192,6 +197,7 @@ def test_limits(api: FakeApi, ask: Ask) -> None:
         ["WHOSE", "LIMIT", "USED", "AT", "MOST"],
         ["user", "ann", "jobs", "3", "50,000"],
         ["user", "ann", "cpus", "2.5", "64"],
+        ["user", "ann", "disk_gib", "1.5", "20"],
         ["vc", "lab", "processes", "10"],
     ]
 
