@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 from bench.scene import Scene, scene
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 SHIFT_MAX = 0.1
 WATCH = """
@@ -69,3 +70,24 @@ def test_nothing_jumps(browser: Browser, stage: Scene, name: str, width: int) ->
     shifts = page.evaluate("window.shifts")
     page.close()
     assert sum(value for value, _ in shifts) <= SHIFT_MAX, shifts
+
+
+def test_one_job_that_waits_is_no_half_of_them(browser: Browser, stage: Scene) -> None:
+    page = browser.new_page(base_url=stage.address)
+    page.goto("/")
+    expect(page.locator(".verdict")).to_have_text(re.compile(r"1 job waits for [\d.]+ \w+\.$"))
+    page.close()
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_table_of_a_sweep_stays_inside_its_card(browser: Browser, stage: Scene, width: int) -> None:
+    page = browser.new_page(base_url=stage.address, viewport={"width": width, "height": 900})
+    page.goto("/compare?group=tune")
+    page.locator(".compared tbody tr").first.wait_for()
+    inner, outer = (page.locator(each).first.bounding_box() for each in (".compared", ".card:has(.compared)"))
+    page.close()
+    assert inner is not None
+    assert outer is not None
+    assert outer["x"] <= inner["x"]
+    assert inner["x"] + inner["width"] <= outer["x"] + outer["width"]
+    assert inner["y"] + inner["height"] <= outer["y"] + outer["height"]

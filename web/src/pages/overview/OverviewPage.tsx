@@ -47,6 +47,7 @@ export default function OverviewPage() {
 
 function Verdict({ data }: { data: Overview }) {
   const queue = data.jobs.pending;
+  const half = data.waiting_now.p50_s;
   return (
     <p className="verdict">
       <strong>
@@ -56,7 +57,7 @@ function Verdict({ data }: { data: Overview }) {
       {queue ? (
         <>
           <strong>{counted(queue, "job")}</strong> {queue === 1 ? "waits" : "wait"}
-          {data.waiting_now.p50_s === null ? "." : `, half of them for more than ${duration(data.waiting_now.p50_s)}.`}
+          {half === null ? "." : `${queue === 1 ? " for" : ", half of them for more than"} ${duration(half)}.`}
         </>
       ) : (
         "No job waits."

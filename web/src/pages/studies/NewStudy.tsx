@@ -77,7 +77,7 @@ export function NewStudy() {
             <span>On</span>
             <input
               value={cluster}
-              placeholder="this one, or such as 16x8"
+              placeholder="this one, or 16x8"
               onChange={(event) => setCluster(event.target.value)}
             />
           </label>
