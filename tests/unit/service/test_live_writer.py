@@ -228,6 +228,16 @@ def test_time_limits(world: LiveWorld) -> None:
     assert world.store.job(int(job))[0].reason == "its time limit of 50 s is over"
 
 
+def test_a_job_that_succeeds_as_its_time_limit_passes_names_no_limit(world: LiveWorld) -> None:
+    (job,) = world.submit(request(time_limit_s=50.0))
+    world.settle()
+    world.now_s += 60
+    world.end(job)
+    world.settle()
+    assert world.state(job) == "succeeded"
+    assert world.store.job(int(job))[0].reason == ""
+
+
 def test_another_policy_and_another_cluster_while_jobs_run(world: LiveWorld) -> None:
     first, second = world.submit(request(gpus=4), request(gpus=4))
     world.settle()
