@@ -94,6 +94,10 @@ KNOBS: dict[str, list[str]] = {
     "adjust": ["slices+pack", "migrate+slices+rebalance", "grow+deflate", "throttle", "+".join(ADJUSTERS)],
     "standard": ["0.7", "0.4"],
     "lend": ["60", "900"],
+    "lease": ["50", "400"],
+    "left_out": ["0", "0.5", "0.8"],
+    "fraction": ["0.4", "1"],
+    "window": ["1", "100"],
 }
 NOT_FOR = {("tiresias-l", "none"), ("tiresias-g", "none")}
 

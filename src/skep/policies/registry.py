@@ -32,6 +32,7 @@ ZOO = (
     "drf",
     "afs",
     "allox",
+    "themis",
     "kubeshare",
     "gandiva",
     "salus",

@@ -1,13 +1,16 @@
-"""Checks of policies for clusters with GPUs of different speeds: AlloX."""
+"""Checks of policies for clusters with GPUs of different speeds, and of auctions: AlloX, Themis."""
 
 from __future__ import annotations
 
-from skep.core.model import JobSpec, gpu_shape
+import math
+
+from skep.core.model import GroupRef, JobSpec, gpu_shape
 from skep.metrics.run import Run
+from skep.policies.allocate.auction import Parcel, log_welfare, sell
 from skep.profiles.native import Factors, NativeProfile
 from skep.traces.trace import TraceJob
-from skep.verify.check import Check, Finding, same
-from skep.verify.play import finishes, play_jobs, starts
+from skep.verify.check import Check, Finding, at_most, near, same
+from skep.verify.play import finishes, play, play_jobs, preemptions, starts
 
 TIMES = ((2, 6), (3, 4), (8, 20), (5, 5))
 """Seconds of each job on a fast and on a slow GPU."""
@@ -40,6 +43,42 @@ def allox_waits() -> list[Finding]:
     ]
 
 
+def themis_payments() -> list[Finding]:
+    values = [[10 / (2 + 8 / k) for k in range(1, 5)], [8 / (1 + 12 / k) for k in range(1, 5)]]
+    bids = [[Parcel((0,), 1e-3), *(Parcel((k,), value) for k, value in enumerate(of, 1))] for of in values]
+    sale = sell(bids, (4,))
+    return [
+        same("GPUs of both apps", [2, 2], sale.bundles),
+        near("product of their values", 1.9048, math.exp(log_welfare(bids, sale.bundles)), within=1e-4),
+        near("part that the first one keeps", 0.5714, sale.kept[0], within=1e-4),
+        near("part that the second one keeps", 0.6667, sale.kept[1], within=1e-4),
+    ]
+
+
+def themis_leases() -> list[Finding]:
+    run = play("themis:lease=100", "1x1", ((0, 1000, 1), (0, 1000, 1)))
+    return [
+        same("starts", (0.0, 100.0), starts(run)),
+        same("ends", (1900.0, 2000.0), finishes(run)),
+        same("preemptions", (9, 9), preemptions(run)),
+    ]
+
+
+def themis_groups() -> list[Finding]:
+    """Two trials of one app against a job alone."""
+    jobs = [
+        TraceJob(0.0, 1000.0, JobSpec(name, (gpu_shape(1),), expect_s=1000.0, group=GroupRef("sweep", index=at)))
+        for at, name in enumerate("ab")
+    ]
+    jobs.append(TraceJob(0.0, 1000.0, JobSpec("c", (gpu_shape(1),), expect_s=1000.0)))
+    run = play_jobs("themis:lease=100", "1x2", jobs)
+    held = [row.service_gpu_s for row in run.rows]
+    return [
+        same("GPU-seconds of each job", [1000.0, 1000.0, 1000.0], held),
+        at_most("end of the job alone", 1300.0, finishes(run)[2] or 0.0),
+    ]
+
+
 CHECKS = (
     Check(
         name="allox-sum",
@@ -56,5 +95,27 @@ CHECKS = (
         source="by hand: two jobs take 10 s on the fast and 100 s on the slow GPU, the third 10 and 15 s; the second "
         "ends at 20 after the first, the third at 15 on the slow one",
         ask=allox_waits,
+    ),
+    Check(
+        name="themis-payments",
+        policy="themis",
+        title="Two apps bid for four GPUs: each gets two and keeps a part",
+        source="Mahajan et al. (Themis), NSDI 2020, by hand for rho (2 + 8/k)/10 and (1 + 12/k)/8: alone they would "
+        "have values of 2.5 and 2, together 1.667 and 1.143",
+        ask=themis_payments,
+    ),
+    Check(
+        name="themis-leases",
+        policy="themis",
+        title="Two equal jobs on one GPU: the one that is treated worse gets each lease",
+        source="by hand: whoever waited for a lease of 100 s has the worse rho, so they take turns",
+        ask=themis_leases,
+    ),
+    Check(
+        name="themis-groups",
+        policy="themis",
+        title="Jobs of one group are one app: a job alone is not behind both",
+        source="by hand: two apps on two GPUs, so the job alone has about one GPU, not two thirds of one (1,500 s)",
+        ask=themis_groups,
     ),
 )
