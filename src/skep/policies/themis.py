@@ -3,7 +3,7 @@
 An app is a group of jobs, or a job without a group. Its rho is its expected time to the end divided by the time on a
 private part of the cluster. The apps with the worst rho bid for the GPUs that are free or whose lease is over; the rest
 of these GPUs goes to all others, the worst rho first, so that none stays idle. A lease that ends goes on in place if
-nobody else gets the GPUs.
+no other job gets the GPUs.
 
 Gangs cannot be cut, so a winner pays in time: its lease is shorter by the part of the bundle that it does not keep.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from skep.core.job import amount_of
+from skep.core.job import JobState, amount_of
 from skep.core.memory import Memory, Of, Slot
 from skep.core.plan import Plan
 from skep.core.view import JobView, View
@@ -27,6 +27,8 @@ from skep.policies.estimate.duration import Duration
 from skep.policies.joint import JointPlanner
 from skep.policies.place import Place
 from skep.policies.room import make_room
+
+STOPPING = JobState.STOPPING
 
 LEASE_MIN = 0.1
 """The part of a lease that the highest payment leaves."""
@@ -105,7 +107,8 @@ class Themis(JointPlanner):
         self._count(view, plan, memory, [*pending, *there])
         expired = {job.seq: job for job in there if leases.get(job.id, math.inf) <= view.now_s and can_stop(job)}
         for rank in sorted({job.rank for job in pending}):
-            apps = self._apps(view, memory, [job for job in (*pending, *there) if job.rank == rank], expired)
+            jobs = [job for job in (*pending, *there) if job.rank == rank and job.state is not STOPPING]
+            apps = self._apps(view, memory, jobs, expired)
             self._divide(view, plan, apps, expired, rank)
         if not any(job.allocation is None for job in pending):
             return math.inf

@@ -108,7 +108,7 @@ CHECKS = (
         name="themis-leases",
         policy="themis",
         title="Two equal jobs on one GPU: the one that is treated worse gets each lease",
-        source="by hand: whoever waited for a lease of 100 s has the worse rho, so they take turns",
+        source="by hand: the job that waited for a lease of 100 s has the worse rho, so they take turns",
         ask=themis_leases,
     ),
     Check(
