@@ -8,8 +8,10 @@ import math
 from collections.abc import Iterable, Iterator
 
 from skep.core.view import JobView
-from skep.policies.lines import Entry, Head, remove_entry
+from skep.policies.crossings import LineHead, Moving, Quiet
+from skep.policies.lines import Entry, remove_entry
 from skep.policies.order.base import Drift, Key, Order
+from skep.policies.pending import Pending
 
 
 class Drifter:
@@ -42,46 +44,51 @@ Item = tuple[int, Key, int, Drifter]
 """(rank, level, seq, drifter)."""
 
 
-class Drifting:
+class Drifting(Moving):
     """Running jobs by levels, which are ranges of keys. A job is in the level of its key or in a higher one, so a
     search for those beyond a key leaves out most others; of the rest, the key is computed only if the bounds on its
     movement (`Order.drift`) do not tell."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        self.unplaced = {entry[2]: entry for entry in entries}
+    def __init__(self, order: Order, pending: Pending, *, is_bounded: bool = True, may_settle: bool = True) -> None:
+        super().__init__(order, pending, is_bounded=is_bounded and order.grain > 0, may_settle=may_settle)
+        self.unplaced: dict[int, Entry] = {}
         self.drifters: dict[int, Drifter] = {}
         self.items: list[Item] = []
         """Sorted."""
         self.leaving: list[tuple[float, int]] = []
         """A heap of (when the job may leave its level, seq); outdated ones are skipped."""
-        self.fresh = dict(self.unplaced)
+        self.fresh: dict[int, Entry] = {}
         """Entries that were added since the last search for crossings."""
         self.present_s = -math.inf
 
     def add(self, entry: Entry) -> None:
-        self.unplaced[entry[2]] = self.fresh[entry[2]] = entry
+        seq = entry[2]
+        self.unplaced[seq] = self.fresh[seq] = entry
+        self.has_added = True
 
     def remove(self, entry: Entry) -> None:
-        self.fresh.pop(entry[2], None)
-        if self.unplaced.pop(entry[2], None) is None:
-            remove_entry(self.items, self.drifters.pop(entry[2]).item)
+        self.has_removed = True
+        seq = entry[2]
+        self.fresh.pop(seq, None)
+        if self.unplaced.pop(seq, None) is None:
+            remove_entry(self.items, self.drifters.pop(seq).item)
 
-    def refresh(self, started: Iterable[JobView], *, is_steady: bool) -> None:
-        """A decision begins, see `Running.refresh`."""
+    def refresh(self, started: Iterable[JobView]) -> None:
         self.present_s = -math.inf
-        for drifter in [self.drifters[job.seq] for job in started if job.seq in self.drifters] if is_steady else ():
-            self.remove(drifter.entry)
-            self.unplaced[drifter.entry[2]] = drifter.entry
-        if not is_steady:
+        if not self.is_steady:
             self._forget()
+        for drifter in [self.drifters[job.seq] for job in started if job.seq in self.drifters]:
+            seq = drifter.entry[2]
+            remove_entry(self.items, self.drifters.pop(seq).item)
+            self.unplaced[seq] = drifter.entry
 
     def _forget(self) -> None:
         self.unplaced.update({seq: drifter.entry for seq, drifter in self.drifters.items()})
         self.drifters, self.items, self.leaving = {}, [], []
 
-    def _update(self, order: Order, now_s: float) -> None:
+    def _update(self, now_s: float) -> None:
         """Move the jobs that may have risen to another level."""
-        if not order.grain and self.present_s != now_s:
+        if not self.order.grain and self.present_s != now_s:
             self._forget()
         self.present_s = now_s
         leaving, drifters = self.leaving, self.drifters
@@ -90,21 +97,22 @@ class Drifting:
         while leaving and leaving[0][0] < now_s:
             leaves_s, seq = heapq.heappop(leaving)
             if seq in drifters and drifters[seq].leaves_s == leaves_s:
-                self._key(order, drifters[seq], now_s)
+                self._key(drifters[seq], now_s)
         for seq, entry in self.unplaced.items():
             drifters[seq] = drifter = Drifter(entry)
-            self._set(order, drifter, now_s)
+            self._set(drifter, now_s)
         self.unplaced.clear()
 
-    def _key(self, order: Order, drifter: Drifter, now_s: float) -> Key:
+    def _key(self, drifter: Drifter, now_s: float) -> Key:
         """The present key. The job is moved to its level."""
         if drifter.at_s != now_s:
             remove_entry(self.items, drifter.item)
-            self._set(order, drifter, now_s)
+            self._set(drifter, now_s)
         return drifter.drift.key
 
-    def _set(self, order: Order, drifter: Drifter, now_s: float) -> None:
-        seq, job = drifter.entry[2:]
+    def _set(self, drifter: Drifter, now_s: float) -> None:
+        order = self.order
+        _, _, seq, job = drifter.entry
         drift = order.drift(job, now_s)
         level, leaves_s = level_of(order, drift.key), now_s
         if order.grain:
@@ -114,49 +122,54 @@ class Drifting:
         drifter.set(drift, now_s, level, leaves_s)
         bisect.insort(self.items, drifter.item)
 
-    def passed(self, order: Order, entry: Entry, now_s: float) -> list[JobView]:
-        """Jobs that have passed this pending entry, in any order."""
-        self._update(order, now_s)
-        cutoff = order.cutoff(entry[3], entry[1])
-        items = self.items[bisect.bisect_left(self.items, (cutoff[0], level_of(order, cutoff[1]))) :]
-        return [item[3].entry[3] for item in items if self._is_beyond(order, item[3], cutoff, now_s)]
+    def passed(self, entry: Entry, now_s: float) -> list[JobView]:
+        self._update(now_s)
+        _, key, _, job = entry
+        cutoff = self.order.cutoff(job, key)
+        first = bisect.bisect_left(self.items, (cutoff[0], level_of(self.order, cutoff[1])))
+        drifters = [drifter for _, _, _, drifter in self.items[first:]]
+        return [drifter.entry[3] for drifter in drifters if self._is_beyond(drifter, cutoff, now_s)]
 
-    def lacks(self, order: Order, head: Head, now_s: float) -> bool:
-        """Never certain here: to count them takes as long as to list them."""
-        return False
+    def lacks(self, head: LineHead, now_s: float) -> bool | None:
+        return None
 
-    def _is_beyond(self, order: Order, drifter: Drifter, cutoff: tuple[Key, ...], now_s: float) -> bool:
+    def failed(self, head: LineHead, lacking: float) -> None:
+        """Whether the line is quiet then, and until when, is set by the search that ends the decision."""
+        self.quiets[head.line] = Quiet(head.entry, head.missing, max(lacking, 0.0))
+
+    def _is_beyond(self, drifter: Drifter, cutoff: tuple[Key, ...], now_s: float) -> bool:
         rank, _, seq, _ = drifter.entry
         if rank != cutoff[0]:
             return bool(rank > cutoff[0])
         if drifter.at_s != now_s:
             key, rises, falls, until_s = drifter.drift[:4]
-            passed_s = now_s - drifter.at_s
-            if key - falls * passed_s - order.blur > cutoff[1]:
+            passed_s, blur = now_s - drifter.at_s, self.order.blur
+            if key - falls * passed_s - blur > cutoff[1]:
                 return True
-            if now_s <= until_s and key + rises * passed_s + order.blur < cutoff[1]:
+            if now_s <= until_s and key + rises * passed_s + blur < cutoff[1]:
                 return False
-        return (rank, self._key(order, drifter, now_s), seq) > cutoff
+        return (rank, self._key(drifter, now_s), seq) > cutoff
 
-    def latest(self, order: Order, now_s: float, cutoff: tuple[Key, ...]) -> Iterator[Entry]:
-        """Jobs, last first, with their present keys; level by level, because most callers need few of them."""
-        self._update(order, now_s)
+    def latest(self, cutoff: tuple[Key, ...], now_s: float) -> Iterator[Entry]:
+        """Level by level, because most callers need few of them."""
+        self._update(now_s)
         end = len(self.items)
         while end:
             start = bisect.bisect_left(self.items, self.items[end - 1][:2])
             level, found = self.items[start][1], []
             for item in self.items[start:end]:
                 rank, _, seq, job = item[3].entry
-                key = self._key(order, item[3], now_s)
+                key = self._key(item[3], now_s)
                 if item[3].item[1] == level:
                     found.append((rank, key, seq, job))
             end -= len(found)  # the others have fallen to lower levels
             yield from sorted(found, reverse=True)
 
-    def first_crossing(self, order: Order, heads: list[Head], now_s: float) -> float:
+    def search(self, heads: list[LineHead], now_s: float) -> float:
         """When the first job passes the next one of these pending jobs before it."""
-        self._update(order, now_s)
-        drifters, keys = self._next_heads(order, heads, now_s)
+        order = self.order
+        self._update(now_s)
+        drifters, keys = self._next_heads(heads, now_s)
         bounds = [now_s] * len(drifters)
         if order.grain:
             asked = zip(drifters, keys, strict=True)
@@ -181,49 +194,53 @@ class Drifting:
                 drifter.ceiling = key
             first_s = min(first_s, drifter.passes_s)
             sure_s = min(sure_s, drifter.behind_s)
-        self._set_quiet(order, heads, min(first_s, sure_s), now_s)
+        self._set_quiet(heads, min(first_s, sure_s), now_s)
         return first_s
 
-    def _next_heads(self, order: Order, heads: list[Head], now_s: float) -> tuple[list[Drifter], list[Key]]:
+    def _next_heads(self, heads: list[LineHead], now_s: float) -> tuple[list[Drifter], list[Key]]:
         """The jobs that have a pending one of their rank before them, and the keys that they pass next."""
         by_rank: dict[int, set[Key]] = {}
-        for _, entry, _ in heads:
-            by_rank.setdefault(entry[0], set()).add(entry[1])
+        for _, (rank, key, _, _), _ in heads:
+            by_rank.setdefault(rank, set()).add(key)
         drifters: list[Drifter] = []
         found: list[Key] = []
         for rank, among in by_rank.items():
             keys = sorted(among)
             first = bisect.bisect_left(self.items, (rank,))
-            passing = bisect.bisect_left(self.items, (rank, level_of(order, keys[0])), first)
+            passing = bisect.bisect_left(self.items, (rank, level_of(self.order, keys[0])), first)
             after = bisect.bisect_left(self.items, (rank + 1,), passing)
             drifters += [item[3] for item in self.items[first:passing]]
             found += [keys[0]] * (passing - first)
             for item in self.items[passing:after]:
-                following = self._following(order, item[3], keys, now_s)
+                following = self._following(item[3], keys, now_s)
                 if following < len(keys):
                     drifters.append(item[3])
                     found.append(keys[following])
         return drifters, found
 
-    def _following(self, order: Order, drifter: Drifter, keys: list[Key], now_s: float) -> int:
+    def _following(self, drifter: Drifter, keys: list[Key], now_s: float) -> int:
         """The position of the first of these keys that the job has not passed."""
         if drifter.at_s != now_s:
             key, rises, falls, until_s = drifter.drift[:4]
-            passed_s = now_s - drifter.at_s
-            following = bisect.bisect_left(keys, key - falls * passed_s - order.blur)
+            passed_s, blur = now_s - drifter.at_s, self.order.blur
+            following = bisect.bisect_left(keys, key - falls * passed_s - blur)
             if following == len(keys):
                 return following
-            if now_s <= until_s and key + rises * passed_s + order.blur < keys[following]:
+            if now_s <= until_s and key + rises * passed_s + blur < keys[following]:
                 return following
-        return bisect.bisect_left(keys, self._key(order, drifter, now_s))
+        return bisect.bisect_left(keys, self._key(drifter, now_s))
 
-    def _set_quiet(self, order: Order, heads: list[Head], until_s: float, now_s: float) -> None:
+    def _set_quiet(self, heads: list[LineHead], until_s: float, now_s: float) -> None:
+        """No job passes any of these heads before this time. Other lines have other heads by now."""
         added = [self.drifters[seq] for seq in self.fresh]
-        latest = max([(drifter.entry[0], self._key(order, drifter, now_s)) for drifter in added], default=None)
+        latest = max([(drifter.entry[0], self._key(drifter, now_s)) for drifter in added], default=None)
+        before, self.quiets = self.quiets, {}
         for line, entry, _ in heads:
-            line.quiet_until_s = until_s
-            if latest is not None and latest > entry[:2]:
-                line.quiet_lacks = 0.0  # the job that was just started is beyond it, and can be stopped when it runs
+            quiet = before.get(line)
+            # If a job that was just started is beyond the head, it can be stopped when it runs.
+            if quiet is not None and quiet.entry is entry and not (latest is not None and latest > entry[:2]):
+                quiet.until_s = until_s
+                self.quiets[line] = quiet
         self.fresh = {}
 
 

@@ -8,7 +8,6 @@ heads of a few lines instead of every pending job.
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -37,17 +36,10 @@ class Line:
         "gpus",
         "group",
         "head",
-        "hope",
         "is_plain",
         "is_strict",
-        "passed",
         "pool",
         "pools",
-        "quiet_coming",
-        "quiet_lacks",
-        "quiet_missing",
-        "quiet_seq",
-        "quiet_until_s",
         "scope",
         "tried",
     )
@@ -72,20 +64,6 @@ class Line:
         self.is_plain = needs_free and not is_strict and len(shapes) == 1 and shapes[0].is_plain
         """If all jobs of the line request only this many whole GPUs, which must be free."""
         self.tried = NOT_TRIED
-        self.hope = 0.0
-        """If the head failed because too few GPUs could be freed for it: how many must be free or newly held (counted
-        as in `Walker.heads`) before it is worth another try."""
-        self.passed: list[int] | None = None
-        """Where keys of running jobs rise: those (by seq) that had passed the head when it failed because they have too
-        few GPUs. None: it failed otherwise."""
-        self.quiet_until_s = -math.inf
-        """Where keys of running jobs rise: if the head (`quiet_seq`) needs at least `quiet_missing` GPUs beyond the
-        free ones, no job that matters to it passes it before this time."""
-        self.quiet_seq, self.quiet_missing = NO_SEQ, 0
-        self.quiet_lacks = 0.0
-        """How many of those GPUs the jobs did not have that had passed it; 0: it fails for another reason."""
-        self.quiet_coming: list[tuple[float, int]] = []
-        """The next jobs that pass it, in order: (not before, GPUs)."""
         self.cause: Cause | None = None
         """Why the jobs wait (in a strict line: its head), as last booked."""
         self.head: JobView | None = None
@@ -97,21 +75,6 @@ class Line:
         for pool in self.pools:
             free += pool.free
         return free
-
-    def is_quiet(self, free: int, now_s: float) -> bool:
-        """True if the head lacks GPUs as before: those that it could preempt have too few."""
-        if not self.quiet_lacks or now_s >= self.quiet_until_s or self.quiet_seq != self.entries[0][2]:
-            return False
-        lacks = self.quiet_lacks + self.gpus - free - self.quiet_missing
-        for at_s, gpus in self.quiet_coming:
-            if at_s > now_s:
-                break
-            lacks -= gpus
-        return lacks > 0
-
-
-Head = tuple[Line, Entry, int]
-"""A line with its head, and how many GPUs that needs beyond the free ones."""
 
 
 def insert_entry(entries: list[Entry], entry: Entry) -> None:

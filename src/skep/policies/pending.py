@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Hashable, Iterator
 
 from skep.core.view import JobView
-from skep.policies.lines import NO_SEQ, Entry, Line, insert_entry, remove_entry
+from skep.policies.lines import Entry, Line, insert_entry, remove_entry
 from skep.policies.order.base import Key
 
 
@@ -38,7 +38,6 @@ class Pending:
             if not line.is_plain:
                 self.odd[scope] = line
             self.touched[scope] = line
-            line.hope, line.quiet_seq = 0, NO_SEQ
         self.entries[entry[2]] = (line, entry)
 
     def remove(self, job: JobView) -> Line:

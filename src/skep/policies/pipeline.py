@@ -110,10 +110,10 @@ class Pipeline(Declares):
 
     def _make_roster(self, memory: Memory) -> Roster:
         is_strict, has_seats = self.walk != SKIP, bool(self.adjust)
-        return Roster(self.name, self.order, self.place, memory, is_strict=is_strict, has_seats=has_seats)
+        return Roster(self.name, self.order, self.place, memory, self.preempt, is_strict=is_strict, has_seats=has_seats)
 
     def _make_walker(self, roster: Roster) -> Walker:
-        return Walker(roster, self.allocate, self.place, self.preempt, sizes_change=bool(self.adjust))
+        return Walker(roster, self.allocate, self.place, self.preempt)
 
     # The decision ----------------------------------------------------------------------------------------------
 
@@ -123,8 +123,8 @@ class Pipeline(Declares):
         if roster.remembers:
             roster.keys.write(plan)
         self._take_in(view, plan, trigger)
-        if walker.is_rising:
-            walker.refresh(view, trigger)
+        if self.running.crossings.moves:
+            self.running.crossings.begin(view, trigger)
         arrived = [*self.unseen, *trigger.returned, *trigger.submitted]
         is_idle = not arrived and not self.pending.entries
         fresh = [] if is_idle else self._fill(view, plan, arrived)
@@ -140,7 +140,7 @@ class Pipeline(Declares):
             self.reasons.book(view, plan, fresh, changed=is_changed)
         if roster.has_moments and (change_s := roster.timers.next_s()) < wake_s:
             wake_s = change_s
-        if walker.is_rising or roster.running.has_spared:
+        if self.running.crossings.moves or self.running.has_spared:
             wake_s = min(wake_s, walker.wake_s(view))
         if wake_s < math.inf:
             plan.wake(wake_s)
@@ -165,9 +165,6 @@ class Pipeline(Declares):
         if trigger.ended or trigger.nodes_changed or self.running.has_spared:
             self.pending.epoch += 1
             self.running.has_spared = False
-        if trigger.nodes_changed:
-            for line in self.pending.active.values():
-                line.hope = 0
         if order.learns and order.has_learned():
             for _, entry in list(self.pending.entries.values()):
                 if order.key(entry[3], now_s) != entry[1]:

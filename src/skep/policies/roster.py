@@ -10,12 +10,16 @@ from skep.core.cluster import WHOLE
 from skep.core.memory import Memory
 from skep.core.plan import Plan
 from skep.core.view import JobView, View
+from skep.policies.adjust.base import Preemption
+from skep.policies.crossings import Crossings, NoCrossings
+from skep.policies.drifting import Drifting
 from skep.policies.job_timers import JobTimers
 from skep.policies.kept_keys import KeptKeys
 from skep.policies.lines import NOT_TRIED, Entry, Line
-from skep.policies.order.base import Order
+from skep.policies.order.base import RISES, Order
 from skep.policies.pending import Pending
 from skep.policies.place import Place
+from skep.policies.rising import Rising
 from skep.policies.running import Leaving, Running
 from skep.policies.seats import Seats
 
@@ -24,7 +28,15 @@ class Roster:
     """Where every job of a pipeline is kept, and under which key."""
 
     def __init__(
-        self, name: str, order: Order, place: Place, memory: Memory, *, is_strict: bool, has_seats: bool
+        self,
+        name: str,
+        order: Order,
+        place: Place,
+        memory: Memory,
+        preempt: Preemption,
+        *,
+        is_strict: bool,
+        has_seats: bool,
     ) -> None:
         self.name = name
         self.order = order
@@ -33,7 +45,8 @@ class Roster:
         self.pending = Pending()
         self.seats = Seats()
         """Up to date only with `has_seats`."""
-        self.running = Running(self.seats if has_seats else None)
+        crossings = make_crossings(order, preempt, self.pending, may_settle=not has_seats)
+        self.running = Running(crossings, self.seats if has_seats else None)
         self.suspended: dict[int, JobView] = {}
         """By seq, in the order of their suspension."""
         self.leaving = Leaving(order)
@@ -155,3 +168,10 @@ class Roster:
             self.reorder(job, plan, view.now_s)
             self.pending.epoch += 1
         return None
+
+
+def make_crossings(order: Order, preempt: Preemption, pending: Pending, *, may_settle: bool) -> Crossings:
+    if order.moves != RISES or not preempt.preempts:
+        return NoCrossings(pending)
+    kind = Rising if order.is_even else Drifting
+    return kind(order, pending, is_bounded=preempt.is_by_order, may_settle=may_settle)

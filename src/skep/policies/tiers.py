@@ -82,10 +82,12 @@ class TierPipeline(Pipeline):
 
     def _make_roster(self, memory: Memory) -> Roster:
         is_strict, has_seats = self.walk != SKIP, bool(self.adjust)
-        return TierRoster(self.name, self.promises, self.place, memory, is_strict=is_strict, has_seats=has_seats)
+        return TierRoster(
+            self.name, self.promises, self.place, memory, self.preempt, is_strict=is_strict, has_seats=has_seats
+        )
 
     def _make_walker(self, roster: Roster) -> TierWalker:
-        walker = TierWalker(roster, self.allocate, self.place, self.preempt, sizes_change=bool(self.adjust))
+        walker = TierWalker(roster, self.allocate, self.place, self.preempt)
         walker.bring_home = self._bring_home
         return walker
 

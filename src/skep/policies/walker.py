@@ -14,83 +14,36 @@ from skep.core.cluster import Allocation
 from skep.core.job import JobState
 from skep.core.model import Shape
 from skep.core.plan import Plan
-from skep.core.view import JobView, Trigger, View
+from skep.core.view import JobView, View
 from skep.policies.adjust.base import Preemption
-from skep.policies.adjust.preempt import ByPriority, Preempt
-from skep.policies.allocate.base import Allocator, AsRequested
+from skep.policies.allocate.base import Allocator
+from skep.policies.crossings import LineHead
 from skep.policies.lines import NOT_TRIED, Entry, Line
-from skep.policies.order.base import RISES
 from skep.policies.place import Place
 from skep.policies.room import lacking, make_room
 from skep.policies.roster import Roster
 
 LAUNCHING = JobState.LAUNCHING
 
-LineHead = tuple[float, Entry, Line]
-"""(key of the group, first entry, line)."""
+Ranked = tuple[float, Entry, Line]
+"""(key of the group, first entry, line): lines in the order in which they are tried."""
 
 
 class Walker:
     """Starts the pending jobs of a roster."""
 
-    def __init__(
-        self, roster: Roster, allocate: Allocator, place: Place, preempt: Preemption, *, sizes_change: bool
-    ) -> None:
-        """`sizes_change`: others may change the size of running jobs."""
+    def __init__(self, roster: Roster, allocate: Allocator, place: Place, preempt: Preemption) -> None:
         self.roster = roster
-        self.order = order = roster.order
+        self.order = roster.order
         self.allocate = allocate
         self.place = place
         self.preempt = preempt
-        self.is_rising = order.moves == RISES
-        is_by_order = type(preempt) in (ByPriority, Preempt)
-        self.is_as_requested = isinstance(allocate, AsRequested)
-        self.keeps_hope = is_by_order and not self.is_rising and self.is_as_requested and not sizes_change
-        """True if what a pending job can reach grows only by GPUs that are counted: what may be stopped depends on keys
-        alone, no running job changes its size, and no key rises unseen."""
-        self.keeps_bounds = is_by_order and self.is_rising and (order.is_even or order.grain > 0)
-        self.counts = self.keeps_bounds and order.is_even and self.is_as_requested
-        """True if `Running.lacks` is exact for plain lines."""
-        self.is_bounded = False
-        """True if lines that were found quiet are still so (`Line.is_quiet`): no job was started, and none reported
-        another speed."""
-        self.bounded_by = (-1, -1)
-        self.may_settle = self.keeps_bounds and not sizes_change
-        self.standing: tuple[float, ...] | None = None
-        """What failures depended on, besides the pending jobs, after the last decision (`_standing`)."""
-        self.is_settled = self.has_new_heads = False
-        """Settled: that is still so, and only lines with new heads must be tried."""
-        self.crossing_s = math.inf
-        """The last answer of `_next_crossing`."""
+        self.crossings = roster.running.crossings
         self.walked_epoch = -1
         self.given: list[JobView] = []
-        """Where keys rise: the jobs that were started at `given_s`."""
+        """Where running jobs cross heads: the jobs that were started at `given_s`."""
         self.given_s = self.spared_s = -math.inf
         """`spared_s`: when a launching job was last spared (`Running.has_spared`)."""
-
-    def refresh(self, view: View, trigger: Trigger) -> None:
-        """A decision begins: what is known about rising keys may have changed."""
-        known_by = (self.roster.running.gpus_added, view.report_count)
-        self.is_bounded = self.keeps_bounds and self.bounded_by == known_by
-        self.is_settled = (
-            self.standing is not None
-            and self.standing[0] == view.now_s
-            and self.standing == self._standing(view)
-            and not (trigger.started or trigger.withdrawn)
-        )
-        self.has_new_heads = False
-        if not self.is_settled:
-            self.roster.running.refresh(trigger.started, is_steady=self.bounded_by == known_by)
-
-    def _standing(self, view: View) -> tuple[float, ...] | None:
-        """If this is equal at two decisions, and no job has begun to run in between, a head that failed fails again,
-        and crossings are the same. None: that is not known."""
-        cluster, pending, running = view.cluster, self.roster.pending, self.roster.running
-        pools = cluster.pools
-        if not self.may_settle or len(pools) != 1 or pending.odd:
-            return None
-        held = (len(running.entries), running.gpus_added, view.report_count)
-        return (view.now_s, pending.epoch, pools[0].free, cluster.quota_left, *held)
 
     def walk(self, view: View, plan: Plan) -> None:
         """Try the heads of the lines in order; a line is finished when its head fails."""
@@ -121,106 +74,78 @@ class Walker:
         for line in held_up:
             pending.touched[line.scope] = line
 
-    def _head(self, line: Line) -> LineHead:
+    def _head(self, line: Line) -> Ranked:
         return (self.order.group_key(line.group) if self.order.ranks_groups else 0.0, line.entries[0], line)
 
-    def heads(self, view: View) -> list[LineHead]:
-        """A heap of the lines to try: all after something was freed, otherwise those with a new head.
-
-        A head that lacked some GPUs is left out until as many more are free, or held by jobs that were started since:
-        what it could reach when it failed has not grown by itself.
-        """
-        pending, is_rising = self.roster.pending, self.is_rising
-        epoch = pending.epoch
-        is_known = epoch == self.walked_epoch and (self.is_settled or not is_rising)
+    def heads(self, view: View) -> list[Ranked]:
+        """A heap of the lines to try: all after something was freed or may have been crossed, otherwise those with a
+        new head. `Crossings.may_try` leaves out heads that are certain to fail again."""
+        pending, crossings, now_s = self.roster.pending, self.crossings, view.now_s
+        is_known = pending.epoch == self.walked_epoch and crossings.is_settled
         lines = pending.touched if is_known else pending.active
-        self.walked_epoch = epoch
+        self.walked_epoch = pending.epoch
         if not lines:
             return []
-        heads: list[LineHead] = []
-        running, pools = self.roster.running, view.cluster.pools
-        pending.touched, self.has_new_heads = {}, True
+        heads: list[Ranked] = []
+        pools, edge = view.cluster.pools, self.preempt.edge(self.order, self.roster.running)
+        pending.touched = {}
         has_types, free = len(pools) != 1, pools[0].free if pools else 0
-        added, edge = running.gpus_added, self.preempt.edge(self.order, running)
         for line in lines.values():
-            entries = line.entries
-            if not entries:
+            if not line.entries:
                 continue
-            entry = entries[0]
+            entry = line.entries[0]
             if has_types:
                 free = line.free()
             if line.gpus > free and entry >= edge and line.is_plain:
                 continue
-            if is_rising:
-                if self.is_bounded and line.is_plain and line.is_quiet(free, view.now_s):
-                    continue
-            elif line.tried[0] == entry[2] and (line.tried[1] == epoch or free + added < line.hope):
-                continue
-            heads.append(self._head(line))
+            if crossings.may_try(line, entry, free, now_s):
+                heads.append(self._head(line))
         if len(heads) > 1:
             heapq.heapify(heads)
         return heads
 
     def _start(self, view: View, plan: Plan, line: Line, entry: Entry) -> bool:
-        job, tried_now = entry[3], (entry[2], self.roster.pending.epoch)
+        job, now_s = entry[3], view.now_s
         missing = 0
         if line.is_plain:
             missing = line.gpus - (line.free() if line.pool is None else line.pool.free)
-        if missing <= 0 and line.tried != tried_now:
-            for shape in job.shapes if self.is_as_requested else self.allocate.shapes(job):
-                allocation = self.place.find(view.cluster, plan, job, shape, view.now_s)
+        if missing <= 0 and line.tried != (job.seq, self.roster.pending.epoch):
+            for shape in self.allocate.shapes(job):
+                allocation = self.place.find(view.cluster, plan, job, shape, now_s)
                 if allocation is not None:
                     self.give(view, plan, entry, allocation)
                     return True
-        running = self.roster.running
-        if entry >= self.preempt.edge(self.order, running):
+        if entry >= self.preempt.edge(self.order, self.roster.running):
             return False
-        if self.keeps_bounds and line.is_plain:
-            if running.lacks(self.order, (line, entry, missing), view.now_s):
-                line.passed = None
+        if line.is_plain and self.crossings.moves:
+            is_lacking = self.crossings.lacks(LineHead(line, entry, missing), now_s)
+            if is_lacking:
                 return False
-            if self.counts and missing > 0 and not self.place.keeps_together(job, view.now_s):
-                line.passed = None
-                return self._preempt(view, plan, line, entry, job.shapes[0], missing)
-        reachable = self.preempt.reachable(view, self.order, running, entry)
-        if self.is_rising and line.passed is not None and line.tried == tried_now:
-            reachable = list(reachable)
-            if line.passed == [other.seq for other in reachable]:
-                return False  # nothing was freed, and the same jobs have passed it as when they were not enough
-        return self._push_out(view, plan, line, entry, reachable, missing)
+            if is_lacking is False and missing > 0 and not self.place.keeps_together(job, now_s):
+                return self._preempt(view, plan, entry, job.shapes[0], missing)
+        return self._push_out(view, plan, line, entry, missing)
 
-    def _push_out(
-        self, view: View, plan: Plan, line: Line, entry: Entry, reachable: Iterable[JobView], missing: int
-    ) -> bool:
-        """Start the job in the first shape for which preempting some of these makes room. `missing`: the GPUs that a
-        plain request needs beyond the free ones."""
+    def _push_out(self, view: View, plan: Plan, line: Line, entry: Entry, missing: int) -> bool:
+        """Start the job in the first shape for which preempting some jobs makes room. `missing`: the GPUs that a plain
+        request needs beyond the free ones."""
         job = entry[3]
-        shapes = job.shapes if self.is_as_requested else self.allocate.shapes(job)
+        shapes = self.allocate.shapes(job)
+        reachable = self.preempt.reachable(view, self.order, self.roster.running, entry)
         if len(shapes) > 1:
             reachable = list(reachable)
-        line.passed, is_lacking = None, True
         for shape in shapes:
-            if not (line.is_plain and self.is_as_requested):
+            if not line.is_plain:
                 missing = missing_gpus(view, job, shape)
             lacks = lacking(view, self.place, job, shape, reachable, missing)
-            if self.is_rising and not self.order.is_even:
-                line.quiet_seq, line.quiet_missing = job.seq, missing
-                line.quiet_lacks = max(lacks or 0.0, 0.0)
-            if lacks is None:
-                is_lacking = False
-                if self._preempt(view, plan, line, entry, shape, missing):
-                    return True
-            elif self.keeps_hope and line.is_plain:
-                line.hope = line.gpus - missing + self.roster.running.gpus_added + max(lacks, 1)
-        if self.is_rising and is_lacking:
-            reachable = self.preempt.reachable(view, self.order, self.roster.running, entry)
-            line.passed = [other.seq for other in reachable]
+            if self.crossings.moves:
+                self.crossings.failed(LineHead(line, entry, missing), lacks or 0.0)
+            if lacks is None and self._preempt(view, plan, entry, shape, missing):
+                return True
         return False
 
-    def _preempt(self, view: View, plan: Plan, line: Line, entry: Entry, shape: Shape, missing: int) -> bool:
+    def _preempt(self, view: View, plan: Plan, entry: Entry, shape: Shape, missing: int) -> bool:
         """Preempt as few jobs as possible, if the job then fits."""
         roster, job = self.roster, entry[3]
-        line.hope = 0
         candidates = self.preempt.candidates(view, self.order, roster.running, entry)
         if roster.has_fixed:
             candidates = (victim for victim in candidates if victim.spec.preemptible)
@@ -242,7 +167,7 @@ class Walker:
     def give(self, view: View, plan: Plan, entry: Entry, allocation: Allocation) -> None:
         plan.start(entry[3], allocation)
         self.roster.take_over(plan, entry[3], view.now_s, entry)
-        if self.is_rising:
+        if self.crossings.moves:
             if self.given_s != view.now_s:
                 self.given, self.given_s = [], view.now_s
             self.given.append(entry[3])
@@ -263,30 +188,21 @@ class Walker:
         wake_s = math.inf
         if self.roster.running.has_spared and self.spared_s != view.now_s:
             self.spared_s = wake_s = view.now_s  # once: in a simulation it runs by then, else its start wakes us
-        return min(wake_s, self._next_crossing(view)) if self.is_rising and self.preempt.preempts else wake_s
+        crossing_s = self.crossings.known_s()
+        if crossing_s is None:
+            crossing_s = self.crossings.next_s(self._all_heads(view), view)
+        return min(wake_s, crossing_s)
 
-    def _next_crossing(self, view: View) -> float:
-        """The next time at which the head of a line could preempt running jobs that it cannot preempt now."""
-        if self.is_settled and not self.has_new_heads:
-            return self.crossing_s
-        running, pending, pools = self.roster.running, self.roster.pending, view.cluster.pools
-        if not pending.active:
-            self.bounded_by, self.standing = (-1, -1), None
-            return math.inf
-        lines = pending.active.values()
-        if self.is_as_requested and len(pools) == 1 and not pending.odd:
+    def _all_heads(self, view: View) -> list[LineHead]:
+        pending, pools = self.roster.pending, view.cluster.pools
+        if len(pools) == 1 and not pending.odd:
             free = pools[0].free
-            heads = [(line, line.entries[0], line.gpus - free) for line in lines]
-        else:
-            heads = [(line, line.entries[0], self._missing(view, line)) for line in lines]
-        self.bounded_by = (running.gpus_added, view.report_count)
-        self.standing = self._standing(view)
-        self.crossing_s = running.next_crossing(self.order, heads, view.now_s)
-        return self.crossing_s
+            return [LineHead(line, line.entries[0], line.gpus - free) for line in pending.active.values()]
+        return [LineHead(line, line.entries[0], self._missing(view, line)) for line in pending.active.values()]
 
     def _missing(self, view: View, line: Line) -> int:
         """The smallest number of GPUs that the head needs beyond the free ones."""
-        if line.is_plain and self.is_as_requested:
+        if line.is_plain:
             return line.gpus - line.free()
         job = line.entries[0][3]
         return min([missing_gpus(view, job, shape) for shape in self.allocate.shapes(job)])

@@ -11,10 +11,13 @@ from tests.support import job
 from skep.core.cluster import Allocation
 from skep.core.job import Job, JobState
 from skep.core.model import told
-from skep.policies.lines import Entry, Head, Line
+from skep.policies.crossings import EARLY, LineHead
+from skep.policies.drifting import Drifting
+from skep.policies.lines import Entry, Line
 from skep.policies.order.base import TICKS
 from skep.policies.order.progress import ProgressAndService
-from skep.policies.running import EARLY, Running
+from skep.policies.pending import Pending
+from skep.policies.running import Running
 
 numbers = st.integers(0, 30)
 
@@ -41,12 +44,12 @@ def running_jobs(draw: st.DrawFn) -> list[Job]:
     return found
 
 
-def head_of(number: int, key: float) -> Head:
+def head_of(number: int, key: float) -> LineHead:
     """A line with one job of this key."""
     pending = Job(told(job(id=f"head-{number}").spec), number, 0.0)
     line = Line("", f"line {number}", pending.spec.shapes, [], is_strict=False)
     line.entries = [(0, key, number, pending)]
-    return line, line.entries[0], 1
+    return LineHead(line, line.entries[0], 1)
 
 
 def scanned(order: ProgressAndService, keyed: list[Entry], keys: list[float], now_s: float) -> float:
@@ -95,7 +98,8 @@ def test_levels_answer_like_a_scan(
 ) -> None:
     scale = 1.0 if form == "sum" else 7200.0
     order = ProgressAndService(form=form, weight=0.5, scale=7200.0, lead=lead * scale)
-    running = Running()
+    crossings = Drifting(order, Pending())
+    running = Running(crossings)
     now_s = 1000.0
 
     def enter(those: list[Job]) -> None:
@@ -110,15 +114,17 @@ def test_levels_answer_like_a_scan(
         heads = [head_of(30 + number, key) for number, key in enumerate(keys)]
         for _, head, _ in heads:
             beyond = {entry[2] for entry in keyed if entry[:3] > head[:3]}
-            assert {each.seq for each in running.passed(order, head, now_s)} == beyond
-        assert list(running.latest(order, now_s, (-math.inf, 0.0))) == keyed
+            assert {each.seq for each in crossings.passed(head, now_s)} == beyond
+        assert list(crossings.latest((-math.inf, 0.0), now_s)) == keyed
         expected_s = scanned(order, keyed, keys, now_s)
-        found_s = running.next_crossing(order, heads, now_s)
+        for head in heads:
+            crossings.failed(head, 1.0)
+        found_s = crossings.search_ticks(heads, now_s)
         # Answers are kept while a job is launching; within an epoch they may be its end, when the job is asked again.
         if all(each.state is JobState.RUNNING and not each.spec.epochs for each in there):
             assert found_s == expected_s or abs(found_s - expected_s) < 3 / TICKS
         assert not passes_before(order, keyed, keys, min(found_s, 1e6) - 0.01)
-        assert all(line.quiet_until_s <= found_s + 1 / TICKS for line, _, _ in heads)
+        assert all(quiet.until_s <= found_s + 1 / TICKS for quiet in crossings.quiets.values())
         now_s += wait_s[step]
         started = [each for each in there if each.seq in starting and each.state is JobState.LAUNCHING]
         for each in started:
@@ -129,4 +135,5 @@ def test_levels_answer_like_a_scan(
                 running.remove(each)
         if step == 1:
             enter([each for each in jobs if each.seq in late])
-        running.refresh(started, is_steady=step != 2)
+        crossings.is_steady = step != 2
+        crossings.refresh(started)

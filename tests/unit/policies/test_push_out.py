@@ -15,8 +15,10 @@ from skep.core.state import State
 from skep.core.view import JobView
 from skep.experiments.simulate import Experiment, Options
 from skep.policies.adjust.preempt import Preempt
+from skep.policies.crossings import NoCrossings
 from skep.policies.estimate.duration import Duration
 from skep.policies.order.simple import Fifo, Remaining
+from skep.policies.pending import Pending
 from skep.policies.running import Running
 
 
@@ -39,7 +41,7 @@ RUNNING = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(0
 def test_the_last_by_present_key_is_named_first(
     jobs: list[tuple[int, int, int, bool]], falls: list[int], asking: tuple[int, int]
 ) -> None:
-    view, running = State(cluster("1x1")), Running()
+    view, running = State(cluster("1x1")), Running(NoCrossings(Pending()))
     keys = {seq: float(key + fallen) for seq, (_, key, fallen, _) in enumerate(jobs)}
     order = Fallen(keys)
     for seq, (low, _, _, runs) in enumerate(jobs):

@@ -10,10 +10,13 @@ from tests.support import job
 
 from skep.core.cluster import Allocation
 from skep.core.job import Job, JobState
+from skep.policies.crossings import EARLY, LineHead
 from skep.policies.lines import Entry, Line
 from skep.policies.order.base import TICKS
 from skep.policies.order.simple import LeastAttained
-from skep.policies.running import EARLY, Running
+from skep.policies.pending import Pending
+from skep.policies.rising import Rising
+from skep.policies.running import Running
 
 # Thirds and a coarse grid: many keys are equal, or equal but for rounding.
 amounts = st.integers(0, 40).map(lambda number: number * 100 / 3)
@@ -99,7 +102,8 @@ def test_lists_by_speed_answer_like_a_sort_and_a_scan(
 ) -> None:
     lines = [line_of(0, key, 12 + number) for number, key in enumerate(keys)]
     order = LeastAttained(by_size=by_size, lead=lead)
-    running = Running()
+    crossings = Rising(order, Pending())
+    running = Running(crossings)
     now_s = 4000 / 3
 
     def enter(those: list[Job]) -> None:
@@ -111,16 +115,17 @@ def test_lists_by_speed_answer_like_a_sort_and_a_scan(
         there = [entry[3] for entry in running.entries]
         keyed = [(each.rank, order.running_key(each, now_s), each.seq, each) for each in there]
         is_running = [entry for entry in sorted(keyed, reverse=True) if entry[3].state is JobState.RUNNING]
-        assert list(running.latest(order, now_s, (-math.inf, 0.0))) == is_running
-        heads = [(line, line.entries[0], missing[4 * step + number]) for number, line in enumerate(lines)]
-        for line, head, needed in heads[::2]:
-            assert running.lacks(order, (line, head, needed), now_s) == (lacking(order, there, head, needed, now_s) > 0)
+        assert list(crossings.latest((-math.inf, 0.0), now_s)) == is_running
+        heads = [LineHead(line, line.entries[0], missing[4 * step + number]) for number, line in enumerate(lines)]
+        for head in heads[::2]:
+            assert crossings.lacks(head, now_s) == (lacking(order, there, head.entry, head.missing, now_s) > 0)
         expected_s = [scanned(order, there, head, needed, now_s) for _, head, needed in heads]
-        assert running.next_crossing(order, heads, now_s) == min(expected_s)
-        for (line, _, needed), crossing_s in zip(heads, expected_s, strict=True):
-            assert line.quiet_until_s < crossing_s or crossing_s == math.inf
-            assert line.quiet_seq == line.entries[0][2]
-            assert line.quiet_missing <= needed
+        assert crossings.search_ticks(heads, now_s) == min(expected_s)
+        for (line, entry, needed), crossing_s in zip(heads, expected_s, strict=True):
+            quiet = crossings.quiets[line]
+            assert quiet.until_s < crossing_s or crossing_s == math.inf
+            assert quiet.entry is entry
+            assert quiet.missing <= needed
         for each in there:
             if each.seq in leaving and step == 0:
                 running.remove(each)
@@ -128,20 +133,45 @@ def test_lists_by_speed_answer_like_a_sort_and_a_scan(
         for each in there:
             if each.seq in beginning:
                 begin(each, now_s if beginning[each.seq] else found_s)  # late, or when it was expected
-        running.refresh((), is_steady=True)
+        crossings.is_steady = True
+        crossings.refresh(())
         if step == 1:
             enter([each for each in jobs if each.seq in late])
 
 
+def placed(seq: int, gpus: int, state: JobState, rank: int = 0) -> Entry:
+    """A job with as many GPUs and no service yet."""
+    found = Job(job(gpus, id=f"job-{seq}").spec, seq, 0.0)
+    found.state, found.allocation, found.rank = state, Allocation((), gpus), rank
+    found.held_gpus = gpus if state is JobState.RUNNING else 0
+    return (rank, 0.0, seq, found)
+
+
 def test_a_line_is_quiet_until_jobs_with_enough_gpus_have_passed_its_head() -> None:
-    order, running = LeastAttained(lead=0.0), Running()
-    runs = Job(job(2, id="runs").spec, 0, 0.0)
-    runs.state, runs.allocation, runs.held_gpus = JobState.RUNNING, Allocation((), 2), 2
-    running.add((0, 0.0, 0, runs))
+    crossings = Rising(LeastAttained(lead=0.0), Pending())
+    crossings.add(placed(0, 2, JobState.RUNNING))
     line = line_of(0, 100.0, 1)
-    assert running.next_crossing(order, [(line, line.entries[0], 1)], 10.0) == 50.0
-    assert line.is_quiet(0, 40.0)
-    assert not line.is_quiet(0, 50.0), "the running job has passed it"
-    assert not line.is_quiet(1, 40.0), "it fits"
-    line.entries = [(0, 90.0, 2, runs)]
-    assert not line.is_quiet(0, 40.0), "another job is the head"
+    entry = line.entries[0]
+    assert crossings.search_ticks([LineHead(line, entry, 1)], 10.0) == 50.0
+    crossings.is_steady = True
+    assert not crossings.may_try(line, entry, 0, 40.0)
+    assert crossings.may_try(line, entry, 0, 50.0), "the running job has passed it"
+    assert crossings.may_try(line, entry, 1, 40.0), "it fits"
+    assert crossings.may_try(line, line_of(0, 100.0, 1).entries[0], 0, 40.0), "another job is the head"
+
+
+def test_a_line_is_not_quiet_while_a_job_of_a_lower_priority_is_launching() -> None:
+    """It can be stopped as soon as it runs, and no crossing says when that is."""
+    crossings = Rising(LeastAttained(lead=0.0), Pending())
+    crossings.is_steady = True
+    launching = placed(0, 2, JobState.LAUNCHING, rank=1)
+    line = line_of(0, 100.0, 1)
+    head = LineHead(line, line.entries[0], 2)
+    crossings.add(launching)
+    assert crossings.search_ticks([head], 10.0) == math.inf
+    assert crossings.may_try(*head[:2], 0, 11.0)
+    assert crossings.lacks(head, 11.0)
+    assert crossings.may_try(*head[:2], 0, 11.0), "also after it was counted in vain"
+    crossings.remove(launching)
+    assert crossings.lacks(head, 12.0)
+    assert not crossings.may_try(*head[:2], 0, 12.0)

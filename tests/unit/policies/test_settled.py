@@ -17,19 +17,19 @@ def test_when_a_preempted_job_returns_behind_others_nothing_is_searched_again(mo
     """At 30 the first job is a lead ahead of the second, which takes over; the third is still before the first."""
     jobs = [job(1, work=200.0, at=at, id=f"job-{number}") for number, at in enumerate((0.0, 10.0, 10.0))]
     course, planner = begun("las:lead=30,place=any", *jobs, on="1x1", steps=0)
-    searches, search = list[float](), Rising.first_crossing
+    searches, search = list[float](), Rising.search
 
     def searched(*given: Any) -> float:
         searches.append(given[-1])
         return search(*given)
 
-    monkeypatch.setattr(Rising, "first_crossing", searched)
-    while course.state.now_s < 31.0 and not planner.walker.is_settled:
+    monkeypatch.setattr(Rising, "search", searched)
+    while course.state.now_s < 31.0 and not planner.running.crossings.is_settled:
         course.advance()
     assert course.state.now_s == 30.0
     assert course.state.jobs["job-0"].seq in planner.pending.entries
     assert searches.count(30.0) == 1
-    assert planner.walker.crossing_s == 60.0
+    assert planner.running.crossings.known_s() == 60.0
 
 
 @pytest.mark.parametrize("policy", ["las:lead=50,place=any", "las:lead=5,place=random"])

@@ -36,6 +36,11 @@ class Preemption(Protocol):
         """True if jobs of the same priority may be stopped."""
         ...
 
+    @property
+    def is_by_order(self) -> bool:
+        """True if which jobs may be stopped follows from priorities and keys alone."""
+        ...
+
     def edge(self, order: Order, running: Running) -> tuple[Key, ...]:
         """No running job can be stopped for a pending one whose entry is not before this: a cheap test before
         `reachable`."""

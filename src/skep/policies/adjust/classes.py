@@ -27,6 +27,7 @@ class EvictGuests(ByPriority):
 
     name = "evict-guests"
     preempts = True
+    is_by_order = False
 
     def __init__(self, place: Lend) -> None:
         self.place = place

@@ -26,6 +26,7 @@ class Spare:
     """Stops the jobs that the preemption beneath would stop, except those of a lower priority that can shrink."""
 
     name = "spare"
+    is_by_order = False
 
     def __init__(self, beneath: Preemption | None = None) -> None:
         self.beneath = beneath or ByPriority()

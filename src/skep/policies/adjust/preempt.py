@@ -25,6 +25,7 @@ class ByPriority:
 
     name = "by-priority"
     preempts = False
+    is_by_order = True
 
     def edge(self, order: Order, running: Running) -> tuple[Key, ...]:
         return running.entries[-1][:1] if running.entries else FIRST
@@ -41,6 +42,7 @@ class Preempt:
 
     name = "preempt"
     preempts = True
+    is_by_order = True
 
     def edge(self, order: Order, running: Running) -> tuple[Key, ...]:
         if not running.entries:
@@ -49,14 +51,14 @@ class Preempt:
 
     def reachable(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         if order.moves == RISES:
-            return running.passed(order, entry, view.now_s)
+            return running.crossings.passed(entry, view.now_s)
         # Keys that are fixed or fall never exceed their earlier values: a key that is not beyond the cutoff now never
         # was.
         return running.beyond(entry[:3])
 
     def candidates(self, view: View, order: Order, running: Running, entry: Entry) -> Iterable[JobView]:
         if order.moves == RISES:
-            return self._risen(view, order, running, order.cutoff(entry[3], entry[1]))
+            return self._risen(view, running, order.cutoff(entry[3], entry[1]))
         if order.moves == FALLS:
             return self._fallen(view, order, running, entry[:3])
         jobs: Iterable[JobView] = running.beyond(entry[:3])
@@ -82,8 +84,8 @@ class Preempt:
                 yield job
             at -= 1
 
-    def _risen(self, view: View, order: Order, running: Running, cutoff: tuple[Key, ...]) -> Iterator[JobView]:
-        for entry in running.latest(order, view.now_s, cutoff):
+    def _risen(self, view: View, running: Running, cutoff: tuple[Key, ...]) -> Iterator[JobView]:
+        for entry in running.crossings.latest(cutoff, view.now_s):
             if entry <= cutoff:
                 return
             if entry[3].state is RUNNING:

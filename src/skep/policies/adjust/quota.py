@@ -19,6 +19,7 @@ class TakeBack:
 
     name = "take-back"
     preempts = True
+    is_by_order = False
 
     def __init__(self, busy: float) -> None:
         self.busy = busy

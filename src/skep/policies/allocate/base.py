@@ -14,7 +14,7 @@ class Allocator(Protocol):
     @property
     def name(self) -> str: ...
     def shapes(self, job: JobView) -> tuple[Shape, ...]:
-        """The preferred one first."""
+        """The preferred one first. The only shape of a job is not changed: the walk relies on it (`Line.is_plain`)."""
         ...
 
 

@@ -51,6 +51,7 @@ class NoPreemption:
 
     name = "none"
     preempts = False
+    is_by_order = False
 
     def edge(self, order: Order, running: Running) -> tuple[Key, ...]:
         return FIRST
