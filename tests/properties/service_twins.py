@@ -22,8 +22,8 @@ TICKS = 2**24
 """Parts of a second at which keys pass each other, so that jobs that end together end at one moment."""
 
 EARLY_S = 0.05 / TICKS
-"""A key that passes another so shortly after a tick passes it at that tick: it may be only rounding. Without this rule one
-tick too many, and then keys that are rounded to another step, add up to hundredths of a second in hundreds of
+"""A key that passes another so shortly after a tick passes it at that tick: it may be only rounding. Without this rule,
+one tick too many, and then keys that are rounded to another step, add up to hundredths of a second in hundreds of
 preemptions (`e-las product`, seed 249)."""
 
 
