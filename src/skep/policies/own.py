@@ -75,19 +75,30 @@ def name_class(given: type) -> str:
 
 
 def check_order(order: Order, file: str, name: str) -> None:
-    """Have its keys and times checked: NaN is neither before nor after anything, and a time that has passed would wake
-    the policy for ever."""
+    """Have its keys and times checked: NaN is neither before nor after anything, keys of different types cannot be
+    sorted, and a time that has passed would wake the policy for ever."""
     if type(order).key is Order.key:
         raise InputError(
             f"{file}: {name} has no method key",
             hint="`def key(self, job, now_s)`: the job with the smallest goes first",
         )
     key, changes_at = order.key, order.changes_at
+    first: list[tuple[Any, ...]] = []
+    """The first key: all others must be comparable with it, value by value."""
 
     def checked_key(job: JobView, now_s: float) -> Key:
         found = key(job, now_s)
-        if any(each != each for each in (found if isinstance(found, tuple) else (found,))):
+        values = found if isinstance(found, tuple) else (found,)
+        if any(each != each for each in values):
             raise ValueError(f"the key of job {job.id} is not a number")
+        if not first:
+            first.append(values)
+        try:
+            for one, other in zip(values, first[0], strict=False):
+                bool(one < other)
+        except (TypeError, ValueError):
+            text = f"the key of job {job.id} is {values}, which cannot be compared with {first[0]}, that of another job"
+            raise ValueError(text) from None
         return found
 
     def checked_change(job: JobView, now_s: float) -> float:

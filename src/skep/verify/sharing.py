@@ -7,7 +7,7 @@ from skep.metrics.run import Run
 from skep.profiles.native import read_native
 from skep.traces.trace import TraceJob
 from skep.verify.check import Check, Finding, near, same
-from skep.verify.play import finishes, node_gpus, play, play_jobs, row_names, starts
+from skep.verify.play import finishes, node_gpus, play, play_jobs, starts
 
 ORDERS = (
     (1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 4),
@@ -35,14 +35,19 @@ def own_nodes() -> list[Finding]:
 
 
 def turns() -> list[Finding]:
-    run = play("gandiva:pack=false", "1x4", [(0.0, 400.0, 4), (10.0, 50.0, 4)])
-    first, second = finishes(run)
+    run = play("gandiva:pack=false", "1x4", [(0.0, 400.0, 4), (10.0, 50.0, 4), (20.0, 50.0, 4)])
+    first, second, third = finishes(run)
+    begun = starts(run)
     assert first is not None
     assert second is not None
+    assert third is not None
+    assert begun[2] is not None
     return [
-        same(f"starts of {row_names(run)}", (0.0, 10.0), starts(run)),
+        same("starts of a and b", (0.0, 10.0), begun[:2]),
         near("end of b, at half the speed from 10 s on", 10.0 + 50.0 / TURN, second),
-        near("end of a, which has 340 s of work left then", 10.0 + 50.0 / TURN + 340.0, first),
+        near("start of c, which waits for one of the two", 10.0 + 50.0 / TURN, begun[2]),
+        near("end of c", 10.0 + 100.0 / TURN, third),
+        near("end of a, which has 290 s of work left then", 10.0 + 100.0 / TURN + 290.0, first),
     ]
 
 
@@ -100,7 +105,7 @@ CHECKS = (
     Check(
         name="turns",
         policy="gandiva",
-        title="A job that finds no free GPUs starts at once and takes turns of 60 s with one of its size",
+        title="A job that finds no free GPUs starts at once and takes turns of 60 s with one of its size, two at most",
         source="by hand, a switch costs 0.1 s: each gets 0.49917 while both are there",
         ask=turns,
     ),

@@ -94,6 +94,15 @@ def refused() -> list[Finding]:
     return [same("a, b and c end as", ("succeeded", "unrunnable", "succeeded"), tuple(row.state for row in run.rows))]
 
 
+def turns() -> list[Finding]:
+    run = play_jobs("singularity:restart=0", "1x4", [job("a", 0.0, 3600.0, 4), job("b", 0.0, 3600.0, 4)])
+    return [
+        same("starts of a and b", (0.0, 900.0), starts(run)),
+        same("ends of a and b", (7200.0, 6300.0), finishes(run)),
+        same("stops of a and b", (2, 1), preemptions(run)),
+    ]
+
+
 def overloaded() -> list[Finding]:
     jobs = overload(1)
     run = play_jobs("singularity", "8x8", jobs, restart_s=RESTART_S)
@@ -133,6 +142,14 @@ CHECKS = (
         title="A promise that does not fit is refused, and taken when another job has ended",
         source="by hand: 0.7 of 4 GPUs and 0.95 of 2 are 4.7 of 4",
         ask=refused,
+    ),
+    Check(
+        name="basic-turns",
+        policy="singularity",
+        title="Jobs without a promise take turns, the most under-served first",
+        source="by hand: a job gives way when another has had 900 s less than it, so turns change at 900, 2,700 and "
+        "4,500 s; b ends at 6,300 s, and a has 900 s left",
+        ask=turns,
     ),
     Check(
         name="tiers-overload",

@@ -109,6 +109,10 @@ class Flips(Planner):
             plan.stop(job, "again")
         plan.wake(view.now_s)
 
+class Mixed(Order):
+    def key(self, job, now_s):
+        return (job.seq, job.id if job.seq else job.submit_s)
+
 class StartsTwice(Planner):
     def decide(self, view, plan):
         for job in view.jobs.values():
@@ -124,6 +128,7 @@ BREAKS = max(number for text, number in LINE.items() if "plan.start(job" in text
     [
         ("NoKey", "mine.py: NoKey has no method key"),
         ("NotANumber", "NotANumber: the key of job a is not a number"),
+        ("Mixed", "Mixed: the key of job b is (1, 'b'), which cannot be compared with (0, 0.0), that of another job"),
         ("Now", "Now: changes_at of job a is 0 at 0 s, expected a later time"),
         ("Divides", f"mine.py:{RAISES}: ZeroDivisionError: division by zero"),
         ("NeverWakes", "NeverWakes: its wake-up time is not a number"),

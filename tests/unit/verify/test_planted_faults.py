@@ -16,10 +16,12 @@ from skep.policies.adjust.pairs import PackPairs
 from skep.policies.adjust.preempt import Preempt
 from skep.policies.adjust.profile import ProfilingPartition
 from skep.policies.adjust.quota import TakeBack
+from skep.policies.adjust.rotate import Rotate
 from skep.policies.adjust.slices import Slices
 from skep.policies.estimate.gittins import Gittins
 from skep.policies.order.classes import Classes
 from skep.policies.order.progress import ProgressAndService
+from skep.policies.order.promises import Promises
 from skep.policies.order.queues import Queues
 from skep.policies.order.shares import CapacityQueues, DominantShare
 from skep.policies.order.simple import LeastAttained, Remaining
@@ -91,7 +93,11 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "nodes are emptied from half on": ("gandiva", with_value(Migrate, "threshold", 0.5)),
     "nodes are never emptied": ("gandiva", with_value(Migrate, "threshold", 2.0)),
     "no turns": ("gandiva", with_value(Slices, "height", 1)),
+    "three jobs take turns": ("gandiva", with_value(Slices, "height", 3)),
     "packs without a gain": ("gandiva", with_value(PackTrials, "gain", 0.0)),
+    "basic jobs take no turns": ("singularity", with_method(Rotate, "_replace", lambda *given: False)),
+    "basic jobs take turns twice as long": ("singularity", with_value(Rotate, "turn_s", 1800.0)),
+    "promises are never due": ("singularity", with_method(Promises, "is_due", lambda self, job, now_s: False)),
     "what is booked counts as used": (
         "least-utilised",
         with_method(LeastUtilised, "_use", lambda self, tenant: tenant.milli),
