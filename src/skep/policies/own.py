@@ -83,7 +83,7 @@ def check_order(order: Order, file: str, name: str) -> None:
             hint="`def key(self, job, now_s)`: the job with the smallest goes first",
         )
     key, changes_at = order.key, order.changes_at
-    first: list[tuple[Any, ...]] = []
+    first: list[tuple[Key, ...]] = []
     """The first key: all others must be comparable with it, value by value."""
 
     def checked_key(job: JobView, now_s: float) -> Key:
