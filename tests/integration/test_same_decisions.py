@@ -19,7 +19,8 @@ from skep.jobs.request import Elastic, OfShare, Request, TaskRole
 from skep.policies.idle import Idle
 from skep.service.live import Live
 from skep.service.loop import run
-from skep.service.recover import Ground, recompute
+from skep.service.planning import Ground
+from skep.service.recover import recompute
 from skep.service.store import JobFilter, Store
 
 POLICIES = (

@@ -12,10 +12,10 @@ from tests.support.world import WorldCourse
 from worlds import examples, fork_of, taken_up, worlds
 
 from skep.core.chance import draw as draw_bits
-from skep.core.declared import Declares
 from skep.core.errors import InvariantBroken
 from skep.core.job import Job, JobState
 from skep.core.memory import Memory
+from skep.core.model import Declares
 from skep.core.plan import Plan
 from skep.core.record import Entry, PlanRecord, decode, encode, record, replay
 from skep.core.refusal import Refusal

@@ -13,10 +13,10 @@ from typing import ParamSpec
 
 from skep.core.chance import draw
 from skep.core.cluster import WHOLE, Allocation
-from skep.core.declared import Declares
 from skep.core.errors import InvariantBroken
 from skep.core.job import JobState
 from skep.core.memory import Memory
+from skep.core.model import Declares
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.view import JobView, Trigger, View

@@ -10,10 +10,10 @@ from __future__ import annotations
 import msgspec
 
 from skep.core.chance import draw
-from skep.core.declared import Declares
 from skep.core.errors import InvariantBroken
 from skep.core.job import JobState
 from skep.core.memory import Memory, Slot
+from skep.core.model import Declares
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.view import JobView, Trigger, View

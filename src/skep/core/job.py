@@ -15,11 +15,15 @@ unchanged until its tasks have exited.
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING
 
 from skep.core.actions import Setting
 from skep.core.cluster import WHOLE, Allocation
 from skep.core.model import JobSpec, Shape
 from skep.core.refusal import Waiting
+
+if TYPE_CHECKING:
+    from skep.core.view import JobView
 
 
 class JobState(enum.StrEnum):
@@ -257,3 +261,8 @@ def in_proportion(job: JobSpec, allocation: Allocation) -> float:
     """The rate if no speed was measured: an elastic job with twice the requested GPUs is twice as fast, a gang spliced
     onto half of its GPUs half as fast."""
     return 1 / allocation.depth if job.gpu_range is None else allocation.gpus / amount_of(job.shapes[0])
+
+
+def is_beside_others(job: JobView) -> bool:
+    """True if the job may have neighbours on its GPUs."""
+    return job.held_gpus < job.gpu_count or (job.held is not None and job.held.mode() != "")

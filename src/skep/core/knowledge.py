@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
-from skep.core.declared import Need, NeedNotDeclared
 from skep.core.history import Finished, History, Past, Spread, owner_of
-from skep.core.model import JobSpec, Shape
+from skep.core.model import JobSpec, Need, NeedNotDeclared, Shape
 from skep.core.progress import Progress, Report, Tally, moves
 from skep.core.requests import Requests, SavedRequests
 from skep.core.share import EXCLUSIVE, MODES

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from skep.core.declared import Need as Need
 from skep.core.model import JobSpec, told
+from skep.core.model import Need as Need
 
 WITHOUT = {
     Need.HISTORY: "jobs without similar finished jobs are assumed to be short",

@@ -92,10 +92,8 @@ def could_keep(spec: NodeSpec, pieces: list[tuple[Slice, bool]]) -> bool:
     return True
 
 
-def settled(state: State) -> list[Membership]:
+def changes_due(state: State) -> list[Membership]:
     """The pending changes that no longer have to wait for jobs."""
-    if not state.health.changes:
-        return []
     used = uses(state)
     return [
         NodeLeft(name) if spec is None else NodeChanged(spec)

@@ -10,10 +10,10 @@ import msgspec
 
 from skep.core.actions import Action, Setting
 from skep.core.cluster import Cluster
-from skep.core.declared import Need
 from skep.core.errors import SkepError
 from skep.core.events import Batch, Event
 from skep.core.memory import Memory
+from skep.core.model import Need
 from skep.core.plan import Plan
 from skep.core.refusal import Refusal
 from skep.core.view import JobView, Trigger, View
@@ -30,7 +30,7 @@ class Planner(Protocol):
     round_s: float
     """The planner is called only at multiples of this many seconds; 0: whenever something happens."""
     declared: frozenset[Need]
-    """What it needs to know: nothing else can be read (`core/declared.py`)."""
+    """What it needs to know: nothing else can be read (`core/model.py`)."""
 
     def needs_in(self, vc: str) -> frozenset[Need]:
         """What it declares for the jobs of this VC, a part of `declared`."""

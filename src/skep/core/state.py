@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING
 from skep.core.actions import Action
 from skep.core.cluster import Cluster
 from skep.core.commit import commit
-from skep.core.declared import Need
 from skep.core.events import Event, PolicyFailed
 from skep.core.fold import HANDLERS
 from skep.core.group import Groups
 from skep.core.job import Job
 from skep.core.knowledge import UNKNOWN, Knowledge, KnowledgeView, ProfileFigures, ShownKnowledge
 from skep.core.memory import WHOLE_PLANNER, Memory
-from skep.core.model import READABLE, JobSpec, shown_to
+from skep.core.model import READABLE, JobSpec, Need, shown_to
 from skep.core.nodes import NodeHealth, settle_nodes
 from skep.core.orders import Orders, note_sent, reconcile
 from skep.core.plan import Plan

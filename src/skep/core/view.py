@@ -22,7 +22,7 @@ from skep.core.refusal import Cause
 
 if TYPE_CHECKING:
     from skep.core.group import EndsWhen, GroupKind
-    from skep.core.job import JobState
+    from skep.core.job import JobState, is_beside_others
     from skep.core.plan import Plan
 
 
@@ -327,8 +327,3 @@ class Trigger(msgspec.Struct, eq=False):
             self.is_slowed = True
             return True
         return False
-
-
-def is_beside_others(job: JobView) -> bool:
-    """True if the job may have neighbours on its GPUs."""
-    return job.held_gpus < job.gpu_count or (job.held is not None and job.held.mode() != "")

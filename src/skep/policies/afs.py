@@ -19,10 +19,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from skep.core.cluster import Allocation
-from skep.core.declared import Declares
 from skep.core.job import JobState
 from skep.core.memory import Memory
-from skep.core.model import Shape
+from skep.core.model import Declares, Shape
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.view import ClusterView, JobView, Trigger, View

@@ -3,8 +3,8 @@ starts."""
 
 from __future__ import annotations
 
-from skep.core.declared import Declares
 from skep.core.memory import Memory
+from skep.core.model import Declares
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, ChoosePolicy, Refusal, remedy_of
 from skep.core.view import JobView, Trigger, View

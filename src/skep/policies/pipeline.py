@@ -18,10 +18,9 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
 
-from skep.core.declared import Declares
 from skep.core.job import JobState
 from skep.core.memory import Memory
-from skep.core.model import Shape
+from skep.core.model import Declares, Shape
 from skep.core.plan import Decision, Plan
 from skep.core.refusal import Refusal
 from skep.core.rounds import next_boundary

@@ -11,9 +11,9 @@ import math
 
 import msgspec
 
-from skep.core.declared import Declares
 from skep.core.errors import InputError
 from skep.core.memory import Memory, Of, Slot
+from skep.core.model import Declares
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, End, Refusal, ready, remedy_of
 from skep.core.view import JobView, Trigger, View

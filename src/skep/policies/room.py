@@ -7,9 +7,10 @@ from collections.abc import Iterable
 import msgspec
 
 from skep.core.cluster import Allocation
+from skep.core.job import is_beside_others
 from skep.core.model import Shape
 from skep.core.plan import Plan
-from skep.core.view import JobView, View, is_beside_others
+from skep.core.view import JobView, View
 from skep.policies.place import Place
 
 

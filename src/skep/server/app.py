@@ -15,11 +15,10 @@ from starlette.types import ASGIApp
 
 from skep import __version__
 from skep.server.answers import Compress, add_error_answers
-from skep.server.changes import ChangeStream
 from skep.server.config import Config
 from skep.server.context import Context
 from skep.server.edge import Refusals
-from skep.server.hub import Hub
+from skep.server.hub import ChangeStream, Hub
 from skep.server.logs import FileBudget
 from skep.server.metrics import Measure, ServerMetrics
 from skep.server.pages import Pages
@@ -76,7 +75,9 @@ def make_context(
     hub = Hub(live)
     known = tokens if config.needs_token else None
     changes, budget = ChangeStream(live, hub), FileBudget(log_files)
-    return Context(live, config, hub, changes, history, studies, ServerMetrics(live), known, shut_down, budget)
+    return Context(
+        live, config, hub, changes, history, studies, ServerMetrics(live), known, shut_down, budget, submit.FileChecks()
+    )
 
 
 def make_api(context: Context) -> FastAPI:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from skep.server.changes import ChangeStream
 from skep.server.config import Config
 from skep.server.gate import Gate
-from skep.server.hub import Hub
+from skep.server.hub import ChangeStream, Hub
 from skep.server.identity import Identity
 from skep.server.logs import FileBudget
-from skep.server.looks import Looks
 from skep.server.metrics import ServerMetrics
 from skep.server.studies.studies import UPLOADS_MAX, Studies
 from skep.server.together import Together
@@ -26,6 +24,9 @@ from skep.service.history import Samples
 from skep.service.live import Live
 from skep.service.reads import Reads
 from skep.service.values import Json
+
+if TYPE_CHECKING:
+    from skep.server.routes.submit import FileChecks
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ class Context(msgspec.Struct):
     shut_down: Callable[[float | None], None]
     """Begin to stop the server; with a number all jobs first, and the server stays if that takes more seconds."""
     log_files: FileBudget
-    looks: Looks = msgspec.field(default_factory=Looks)
+    files: FileChecks
     overviews: Together[Json] = msgspec.field(default_factory=Together)
     """By what the reader may see."""
     lists: Gate = msgspec.field(default_factory=lambda: Gate("lists", 2, 1000, share=1.0))
@@ -51,7 +52,7 @@ class Context(msgspec.Struct):
     take longer than one after the other."""
     long_reads: Gate = msgspec.field(default_factory=lambda: Gate("long requests", 4, 100))
     submissions: Gate = msgspec.field(default_factory=lambda: Gate("submissions of many jobs", 2, 200))
-    looking: Gate = msgspec.field(default_factory=lambda: Gate("submissions", 8, 1000))
+    file_checks: Gate = msgspec.field(default_factory=lambda: Gate("submissions", 8, 1000))
     previews: Gate = msgspec.field(default_factory=lambda: Gate("changes of the cluster or policy", 1, 20, share=1.0))
     """Each holds the lock of the writer while it reads a cluster or builds a policy."""
     uploads: Gate = msgspec.field(default_factory=lambda: Gate("uploads", UPLOADS_MAX, 0, share=0.25))

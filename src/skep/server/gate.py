@@ -52,24 +52,6 @@ class Gate:
             self._users += Counter()  # those at zero go
 
 
-class Budget:
-    """Bytes that requests hold in memory until they are answered: in all, and for each user."""
-
-    def __init__(self, most: int, share: float = 0.5) -> None:
-        self.most = most
-        self.most_each = round(most * share)
-        self.used: Counter[str] = Counter()
-
-    def take(self, user: str, count: int) -> None:
-        if self.used.total() + count > self.most or self.used[user] + count > self.most_each:
-            raise Crowded("too many large requests at once")
-        self.used[user] += count
-
-    def give(self, user: str, count: int) -> None:
-        self.used[user] -= count
-        self.used += Counter()
-
-
 class Threads:
     """Threads for one kind of work that may wait: for a disk, for a process."""
 

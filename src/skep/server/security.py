@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
+from collections import Counter
 
 from fastapi import HTTPException
 from starlette.responses import Response
@@ -20,7 +21,7 @@ from skep.core.errors import InputError
 from skep.server.answers import error_answer
 from skep.server.config import Config, is_loopback
 from skep.server.edge import KNOWN, Refusals
-from skep.server.gate import Budget, Crowded
+from skep.server.gate import Crowded
 from skep.server.identity import Forbidden, identify, obeys_root_alone, only_root, with_session
 from skep.server.pages import is_page
 from skep.server.studies.records import TRACE_MAX
@@ -238,3 +239,21 @@ def protecting(send: Send) -> Send:
         await send(message)
 
     return sender
+
+
+class Budget:
+    """Bytes that requests hold in memory until they are answered: in all, and for each user."""
+
+    def __init__(self, most: int, share: float = 0.5) -> None:
+        self.most = most
+        self.most_each = round(most * share)
+        self.used: Counter[str] = Counter()
+
+    def take(self, user: str, count: int) -> None:
+        if self.used.total() + count > self.most or self.used[user] + count > self.most_each:
+            raise Crowded("too many large requests at once")
+        self.used[user] += count
+
+    def give(self, user: str, count: int) -> None:
+        self.used[user] -= count
+        self.used += Counter()

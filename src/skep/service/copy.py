@@ -11,7 +11,8 @@ import msgspec
 from skep.core.errors import InputError
 from skep.core.state import State
 from skep.service.files import NAME, size_of
-from skep.service.recover import DAMAGE, Ground, recover
+from skep.service.planning import Ground
+from skep.service.recover import DAMAGE, recover
 from skep.service.store import Store, StoredJob
 
 EXPECTED = "expected the data folder of a server, or a file that `skep backup` made"

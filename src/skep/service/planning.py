@@ -13,19 +13,22 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from skep.clusters.read import read_text
+from skep.core.cells.layout import Layout
 from skep.core.checked import BadPlan, checked_plan
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, SkepError
-from skep.core.events import ClockStepped, Event, JobsForgotten, PolicyFailed
+from skep.core.events import ClockStepped, ClusterChanged, Event, JobsForgotten, PolicyChanged, PolicyFailed
 from skep.core.job import JobState
 from skep.core.model import JobSpec, shown_to
+from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.core.record import PlanRecord, decode_plan, encode_plan
 from skep.core.refusal import Cause, Refusal
@@ -33,8 +36,11 @@ from skep.core.snapshot import fork
 from skep.core.state import State
 from skep.core.step import PlannerChange, Scheduler
 from skep.core.why import why
+from skep.files.text import Texts
 from skep.policies.idle import NO_POLICY
 from skep.policies.own import own_line
+from skep.policies.registry import Setting
+from skep.policies.shared.build import build_whole, guaranteed_gpus
 
 LIMIT_S = 30.0
 """The time limit of one call of a policy. Everything else waits meanwhile, so policies should stay far below it."""
@@ -131,6 +137,73 @@ class Fault(msgspec.Struct, frozen=True):
 
     error: str
     vc: str = ""
+
+
+class Ground(msgspec.Struct):
+    """The cluster and the policy as last logged. `text` is the cluster's file or spec."""
+
+    name: str = ""
+    text: str = ""
+    policy: str = ""
+    layout: Layout | None = None
+    files: dict[str, dict[str, str]] = {}
+    """The text of each file of the `policy`, the `previous` one, and the policies in the `cluster`, by path."""
+    offers: frozenset[Need] = frozenset(Need)
+    """What the engine can do."""
+    _guaranteed: dict[str, int] | None = None
+
+    def read(self) -> Cluster:
+        cluster, self.layout = read_text(self.text, self.name)
+        self._guaranteed = None
+        return cluster
+
+    def guaranteed(self) -> dict[str, int]:
+        """GPUs that each VC owns; empty without VCs."""
+        if self._guaranteed is None:
+            self._guaranteed = guaranteed_gpus(self.layout) if self.layout is not None else {}
+        return self._guaranteed
+
+    def owned(self) -> dict[str, int]:
+        """GPUs of each VC that any of its jobs may use: none, if all its cells are pinned."""
+        layout = self.layout
+        return {} if layout is None else {vc: n if layout.vcs[vc].grants else 0 for vc, n in self.guaranteed().items()}
+
+    def follow(self, events: Sequence[Event]) -> Cluster | None:
+        """Follow changes of the policy and of the cluster. Returns the new cluster, if there is one."""
+        cluster = None
+        for event in events:
+            if isinstance(event, PolicyChanged):
+                if self.policy != event.policy:
+                    self.files["previous"] = self.files.get("policy", {})
+                self.policy = event.policy
+                self.files["policy"] = event.files
+            elif isinstance(event, PolicyFailed):
+                self.replace(event)
+            elif isinstance(event, ClusterChanged):
+                self.name, self.text = event.name, event.text
+                self.files["cluster"] = event.files
+                cluster = self.read()
+        return cluster
+
+    def after(self, *events: ClusterChanged | PolicyChanged) -> tuple[Ground, Cluster | None]:
+        """The ground after these changes, and the new cluster if one of them has one."""
+        ground = msgspec.structs.replace(self, files=dict(self.files))
+        return ground, ground.follow(events)
+
+    def replace(self, fault: PolicyFailed) -> None:
+        if not fault.vc:
+            self.policy = fault.instead
+            self.files["policy"] = self.files.pop("previous", {})
+        elif self.layout is not None:
+            self.layout.vcs[fault.vc].policy = fault.instead
+
+    def own_policy(self, vc: str) -> str:
+        """The policy of a VC; empty if it has the policy of the cluster."""
+        return self.layout.vcs[vc].policy if self.layout is not None and vc in self.layout.vcs else ""
+
+    def planner(self, cluster: Cluster) -> Planner:
+        texts = Texts({**self.files.get("cluster", {}), **self.files.get("policy", {})})
+        return build_whole(self.policy, Setting(cluster, texts=texts, offers=self.offers), self.layout)
 
 
 class Planning:

@@ -4,98 +4,24 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Sequence
 from functools import partial
 
 import msgspec
 
-from skep.clusters.read import read_text
 from skep.core.actions import Action, Launch, Limit, Suspend, Tune, named
-from skep.core.cells.layout import Layout
 from skep.core.cluster import WHOLE, Cluster
 from skep.core.errors import InputError, InvariantBroken
-from skep.core.events import ClockStepped, ClusterChanged, Event, JobsForgotten, PolicyChanged, PolicyFailed
-from skep.core.needs import Need
+from skep.core.events import ClockStepped, ClusterChanged, JobsForgotten, PolicyChanged, PolicyFailed
 from skep.core.orders import in_flight
 from skep.core.ports import Planner, Wanted
 from skep.core.record import Entry, PlanRecord, decode, encode, fold, record
 from skep.core.snapshot import load
 from skep.core.state import State
 from skep.core.step import PlannerChange, Scheduler
-from skep.files.text import Texts
 from skep.policies.idle import Idle
-from skep.policies.registry import Setting
-from skep.policies.shared.build import build_whole, guaranteed_gpus
+from skep.service.planning import Ground
 from skep.service.progress import PresentFigures
 from skep.service.store import Damaged, Store
-
-
-class Ground(msgspec.Struct):
-    """The cluster and the policy as last logged. `text` is the cluster's file or spec."""
-
-    name: str = ""
-    text: str = ""
-    policy: str = ""
-    layout: Layout | None = None
-    files: dict[str, dict[str, str]] = {}
-    """The text of each file of the `policy`, the `previous` one, and the policies in the `cluster`, by path."""
-    offers: frozenset[Need] = frozenset(Need)
-    """What the engine can do."""
-    _guaranteed: dict[str, int] | None = None
-
-    def read(self) -> Cluster:
-        cluster, self.layout = read_text(self.text, self.name)
-        self._guaranteed = None
-        return cluster
-
-    def guaranteed(self) -> dict[str, int]:
-        """GPUs that each VC owns; empty without VCs."""
-        if self._guaranteed is None:
-            self._guaranteed = guaranteed_gpus(self.layout) if self.layout is not None else {}
-        return self._guaranteed
-
-    def owned(self) -> dict[str, int]:
-        """GPUs of each VC that any of its jobs may use: none, if all its cells are pinned."""
-        layout = self.layout
-        return {} if layout is None else {vc: n if layout.vcs[vc].grants else 0 for vc, n in self.guaranteed().items()}
-
-    def follow(self, events: Sequence[Event]) -> Cluster | None:
-        """Follow changes of the policy and of the cluster. Returns the new cluster, if there is one."""
-        cluster = None
-        for event in events:
-            if isinstance(event, PolicyChanged):
-                if self.policy != event.policy:
-                    self.files["previous"] = self.files.get("policy", {})
-                self.policy = event.policy
-                self.files["policy"] = event.files
-            elif isinstance(event, PolicyFailed):
-                self.replace(event)
-            elif isinstance(event, ClusterChanged):
-                self.name, self.text = event.name, event.text
-                self.files["cluster"] = event.files
-                cluster = self.read()
-        return cluster
-
-    def after(self, *events: ClusterChanged | PolicyChanged) -> tuple[Ground, Cluster | None]:
-        """The ground after these changes, and the new cluster if one of them has one."""
-        ground = msgspec.structs.replace(self, files=dict(self.files))
-        return ground, ground.follow(events)
-
-    def replace(self, fault: PolicyFailed) -> None:
-        if not fault.vc:
-            self.policy = fault.instead
-            self.files["policy"] = self.files.pop("previous", {})
-        elif self.layout is not None:
-            self.layout.vcs[fault.vc].policy = fault.instead
-
-    def own_policy(self, vc: str) -> str:
-        """The policy of a VC; empty if it has the policy of the cluster."""
-        return self.layout.vcs[vc].policy if self.layout is not None and vc in self.layout.vcs else ""
-
-    def planner(self, cluster: Cluster) -> Planner:
-        texts = Texts({**self.files.get("cluster", {}), **self.files.get("policy", {})})
-        return build_whole(self.policy, Setting(cluster, texts=texts, offers=self.offers), self.layout)
-
 
 DAMAGE = (
     *(Damaged, InputError, InvariantBroken, sqlite3.Error, msgspec.MsgspecError),

@@ -37,7 +37,7 @@ from skep.core.events import (
     TimerDue,
 )
 from skep.core.needs import Need
-from skep.core.nodes import Membership, differences, settled
+from skep.core.nodes import Membership, changes_due, differences
 from skep.core.ports import Capability, EngineCommands, StaleEpoch
 from skep.core.record import Entry, PlanRecord, encode
 from skep.core.reports import Exited, Fenced, LaunchFailed, Launching, Looked, Report
@@ -207,7 +207,7 @@ class Writer:
         for command in commands:
             actions += self._prepare(turn, command, received)
         actions += self._take_in(turn, received)
-        if ready := settled(self.state):  # no job is in the way any more
+        if self.state.health.changes and (ready := changes_due(self.state)):
             actions += self._change(turn, [*ready])
         if len(self.state.jobs) - len(self.book.by_member) >= 2 * ENDED_KEPT:
             actions += self.step(turn, [JobsForgotten(self._ended()[:-ENDED_KEPT])], None)

@@ -7,9 +7,19 @@ import itertools
 import msgspec
 import pytest
 
-from skep.core.declared import INFORMS, Declares, Need, NeedNotDeclared
 from skep.core.knowledge import READ_WITH, Knowledge, ShownKnowledge
-from skep.core.model import GUARDED, JobSpec, deadline_of, gpu_shape, shown_to, told
+from skep.core.model import (
+    GUARDED,
+    INFORMS,
+    Declares,
+    JobSpec,
+    Need,
+    NeedNotDeclared,
+    deadline_of,
+    gpu_shape,
+    shown_to,
+    told,
+)
 
 
 def test_every_combination_of_needs_shows_what_it_declares() -> None:

@@ -26,7 +26,7 @@ from skep.core.events import (
 )
 from skep.core.job import JobState
 from skep.core.model import JobSpec, gpu_shape
-from skep.core.nodes import differences, settled
+from skep.core.nodes import changes_due, differences
 from skep.core.snapshot import dump, fork, load
 from skep.core.state import State
 from skep.core.step import Scheduler
@@ -97,14 +97,14 @@ def test_a_node_in_use_goes_when_the_last_job_has_gone() -> None:
     world.step(job("a", 2), job("b", 2))
     (name,) = world.where("a")
     world.step(NodeLeft(name))
-    assert (world.where("a"), settled(world.state)) == ([name], [])
+    assert (world.where("a"), changes_due(world.state)) == ([name], [])
     world.step(TasksExited("a", Exit.FINISHED, 1.0), job("c", 2))
     assert world.where("c") == [], "nothing new is started there"
     world.step(NodeBack(name))
     assert world.where("c") == [], "that it is there does not mean that it stays"
     world.step(TasksExited("b", Exit.NODE_LOST, 1.0))
-    assert settled(world.state) == [NodeLeft(name)]
-    world.step(*settled(world.state))
+    assert changes_due(world.state) == [NodeLeft(name)]
+    world.step(*changes_due(world.state))
     assert world.state.cluster.nodes == []
     assert (world.state.health.changes, world.state.health.lost) == ({}, set())
     world.step(NodeJoined(spec("other", 2)))
@@ -133,8 +133,8 @@ def test_allocatable_may_grow_and_shrink() -> None:
     world.step(NodeChanged(spec(name, 3, cpu_milli=9000)))
     assert world.state.cluster.gpu_total == 8, "jobs have more than it will have"
     world.step(TasksExited("b", Exit.FINISHED, 1.0))
-    assert settled(world.state) == [NodeChanged(spec(name, 3, cpu_milli=9000))]
-    world.step(*settled(world.state))
+    assert changes_due(world.state) == [NodeChanged(spec(name, 3, cpu_milli=9000))]
+    world.step(*changes_due(world.state))
     assert world.state.cluster.gpu_total == 3
 
 

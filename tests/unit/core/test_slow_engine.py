@@ -8,7 +8,6 @@ from tests.support import check, cluster, job, trace
 
 from skep.core.actions import Action, Launch, Move, Resume, Stop, Suspend
 from skep.core.cluster import Allocation, Slice
-from skep.core.declared import Declares
 from skep.core.events import (
     Event,
     Exit,
@@ -25,6 +24,7 @@ from skep.core.events import (
 )
 from skep.core.job import Job, JobState
 from skep.core.memory import Memory
+from skep.core.model import Declares
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.refusal import Cause, Refusal

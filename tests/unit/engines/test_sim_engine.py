@@ -10,11 +10,10 @@ from tests.support import World, check, cluster, job, trace
 from tests.support.world import WorldCourse
 
 from skep.core.cluster import Allocation, Slice
-from skep.core.declared import Declares
 from skep.core.events import Event, ProgressReported, TasksStarted
 from skep.core.job import Job, JobState
 from skep.core.memory import Memory
-from skep.core.model import Shape, gpu_shape
+from skep.core.model import Declares, Shape, gpu_shape
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.state import State

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.support import cluster, job, trace
 
-from skep.core.declared import INFORMS
 from skep.core.errors import InputError
+from skep.core.model import INFORMS
 from skep.core.needs import Need
 from skep.experiments.owners import knows_durations
 from skep.experiments.sharing import read_shared

@@ -11,7 +11,7 @@ import pytest
 from board import API, Board
 from httpx_sse import EventSource
 
-from skep.server import changes
+from skep.server import hub
 from skep.server.shapes import Change
 
 
@@ -80,7 +80,7 @@ def test_a_browser_that_comes_back_misses_nothing(board: Board) -> None:
 
 
 def test_who_was_away_for_too_long_reads_everything_again(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "MISSED_MAX", 1)
+    monkeypatch.setattr(hub, "MISSED_MAX", 1)
     board.run(name="one", vc="red", gpus=1)
     for after in (0, 10**9):  # of another store
         with Following(board, f"?after={after}") as stream:
@@ -88,7 +88,7 @@ def test_who_was_away_for_too_long_reads_everything_again(board: Board, monkeypa
 
 
 def test_too_much_at_once_is_not_sent_but_read_again(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "JOBS_MAX", 1)
+    monkeypatch.setattr(hub, "JOBS_MAX", 1)
     with Following(board) as stream:
         stream.next()
         jobs = [{"name": "many", "vc": "red", "command": "true", "gpus": 1} for _ in range(5)]

@@ -13,9 +13,10 @@ import pytest
 from fake_world import JOB, World
 
 from skep.jobs.read import read_requests
-from skep.server import looks
-from skep.server.gate import Budget, Crowded, Gate
-from skep.server.looks import Looks
+from skep.server.gate import Crowded, Gate
+from skep.server.routes import submit
+from skep.server.routes.submit import FileChecks
+from skep.server.security import Budget
 
 API = "/api/v1"
 
@@ -105,12 +106,12 @@ def test_a_few_bytes_cannot_become_a_hundred_million_tasks(world: World) -> None
 
 
 def test_a_disk_that_hangs_stops_no_submission(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks, "WAIT_S", 0.1)
-    monkeypatch.setattr(looks, "AT_ONCE", 2)
+    monkeypatch.setattr(submit, "WAIT_S", 0.1)
+    monkeypatch.setattr(submit, "AT_ONCE", 2)
     hangs = threading.Event()
-    monkeypatch.setattr(looks, "look_at", lambda look: hangs.wait(60))
+    monkeypatch.setattr(submit, "refuse_missing", lambda named: hangs.wait(60))
     reading = read_requests('{"name": "a", "command": "true"}', "job", "ann")
-    checks = Looks()
+    checks = FileChecks()
     began_s = time.monotonic()
     for _ in range(5):
         checks.check(reading.requests)
@@ -121,7 +122,7 @@ def test_a_disk_that_hangs_stops_no_submission(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_workdir_that_hangs_leaves_lists_alone(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hangs = threading.Event()
-    monkeypatch.setattr(looks, "look_at", lambda look: hangs.wait(60))
+    monkeypatch.setattr(submit, "refuse_missing", lambda named: hangs.wait(60))
     with ThreadPoolExecutor(60) as pool:
         jobs = [{**JOB, "workdir": str(tmp_path / str(number))} for number in range(60)]
         asked = [pool.submit(world.client.post, f"{API}/jobs", json=job) for job in jobs]

@@ -16,7 +16,7 @@ from tests.support.engines import FakeEngine
 
 from skep.core.errors import NotFound
 from skep.jobs.limits import LimitRules, Limits
-from skep.server.changes import ChangeBatch
+from skep.server.hub import ChangeBatch
 from skep.service.live import Live
 from skep.service.sight import EVERYTHING
 from skep.service.store import Store

@@ -18,10 +18,9 @@ from skep.core.events import (
 )
 from skep.core.fold.endings import end, push_out
 from skep.core.fold.timers import limit
-from skep.core.job import Job, JobState, in_proportion
+from skep.core.job import Job, JobState, in_proportion, is_beside_others
 from skep.core.knowledge import place_of
 from skep.core.timers import LIMIT
-from skep.core.view import is_beside_others
 
 if TYPE_CHECKING:
     from skep.core.state import State

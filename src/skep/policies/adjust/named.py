@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from skep.core.declared import Need
 from skep.core.errors import InputError, did_you_mean
+from skep.core.model import Need
 from skep.policies.adjust.base import Adjuster
 from skep.policies.adjust.deflate import Deflate
 from skep.policies.adjust.grow import GrowShrink

@@ -7,8 +7,8 @@ import msgspec
 from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.layout import Layout
-from skep.core.declared import Need
 from skep.core.errors import InputError
+from skep.core.model import Need
 from skep.core.ports import Planner
 from skep.core.view import ClusterView
 from skep.policies.idle import NO_POLICY, Idle

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.layout import Layout, VcLayout
-from skep.core.declared import Need
 from skep.core.job import JobState
 from skep.core.memory import BENEATH, LENT, OWNED, Memory, MemoryChange, Of
+from skep.core.model import Need
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.refusal import Refusal

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
 
-from skep.core.declared import Need
 from skep.core.memory import At
+from skep.core.model import Need
 from skep.core.plan import Plan
 from skep.core.view import GroupView, JobView, Trigger, View, WaitingView
 from skep.policies.shared.clusters import VcBooks

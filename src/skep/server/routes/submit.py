@@ -4,7 +4,14 @@ objects."""
 from __future__ import annotations
 
 import functools
+import os
+import queue
 import re
+import shutil
+import stat
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -20,12 +27,11 @@ from skep.core.model import DEFAULT_VC
 from skep.jobs.problems import read_all
 from skep.jobs.read import Reading, from_mapping, read_requests
 from skep.jobs.request import Request as JobRequest
-from skep.jobs.request import in_full, masked
+from skep.jobs.request import TaskRole, in_full, masked
 from skep.server.answers import answer, one_line
 from skep.server.context import context_of, done, identity_of, in_turn, reads_of
 from skep.server.identity import Forbidden
 from skep.server.job_schema import BATCH, JOBS
-from skep.server.looks import remarks
 from skep.server.schemas import Ids, Submitted, errors, write_errors
 from skep.server.shapes import DryRun, Example
 from skep.service.live import Live
@@ -94,7 +100,7 @@ async def submit(
         reading = await in_turn(request, context_of(request).submissions, lambda: read_body(body, identity.user))
     else:
         reading = read_body(body, identity.user)
-    reading = await looked(request, identity.homed(reading, live.owned()))
+    reading = await file_checked(request, identity.homed(reading, live.owned()))
     identity.must_submit(reading.requests, context_of(request).config.limits)
     ids = await submitted(request, reading)
     if len(ids) == 1:
@@ -132,7 +138,7 @@ async def submit_batch(request: Request) -> Response:
     """Submit many jobs, all or none."""
     identity, body = identity_of(request), await request.body()
     reading = await in_turn(request, context_of(request).submissions, lambda: read_batch(body, identity.user))
-    reading = await looked(request, identity.homed(reading, context_of(request).live.owned()))
+    reading = await file_checked(request, identity.homed(reading, context_of(request).live.owned()))
     identity.must_submit(reading.requests, context_of(request).config.limits)
     ids = await submitted(request, reading)
     return answer({"ids": ids, "warnings": reading.warnings}, 201)
@@ -161,7 +167,7 @@ def try_out(request: Request, body: bytes) -> Json:
     if reading is not None:
         try:
             reading = identity.homed(reading, context_of(request).live.owned())
-            context_of(request).looks.check(reading.requests)
+            context_of(request).files.check(reading.requests)
             reading = Reading(reading.requests, [*reading.warnings, *remarks(reading.requests, vcs_of(request))])
             identity.must_submit(reading.requests, context_of(request).config.limits)
             reads_of(request).check(reading.requests)
@@ -176,11 +182,11 @@ def try_out(request: Request, body: bytes) -> Json:
     }
 
 
-async def looked(request: Request, reading: Reading) -> Reading:
+async def file_checked(request: Request, reading: Reading) -> Reading:
     """The answer with warnings, after the check that files named by the jobs exist."""
-    looks, requests = context_of(request).looks, reading.requests
-    if not looks.are_known(requests):
-        await in_turn(request, context_of(request).looking, lambda: looks.check(requests))
+    files, requests = context_of(request).files, reading.requests
+    if not files.are_known(requests):
+        await in_turn(request, context_of(request).file_checks, lambda: files.check(requests))
     if len(requests) == 1 and requests[0].vc == DEFAULT_VC:
         return reading
     said = await run_in_threadpool(remarks, requests, vcs_of(request))
@@ -232,3 +238,120 @@ def key_of(request: Request) -> str:
     if KEY.fullmatch(key) is None:
         raise InputError("Idempotency-Key is not valid", hint="up to 200 visible ASCII characters")
     return key
+
+
+BELIEVED_S = 30.0
+KEPT = 10_000
+WAIT_S = 5.0
+AT_ONCE = 16
+"""Checks at the same time, those included that hang."""
+
+NamedFile = tuple[str, ...]
+"""A folder; or a program, the PATH in which it is searched, and the folder in which it is run."""
+
+
+class FileChecks:
+    """Checks at submission that files named by a job exist on the server's machine, so that jobs do not fail later.
+
+    A job that needs others may use files that these create, so it is not checked. Files may be on a slow or hanging
+    disk, so results are cached, and each check has a thread of its own that is left behind after a while: then the file
+    is assumed to exist.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.found: dict[NamedFile, float] = {}
+        self._free = threading.Semaphore(AT_ONCE)
+
+    def are_known(self, requests: list[JobRequest]) -> bool:
+        """True if all of this was checked recently enough."""
+        now_s = self.clock()
+        return all(self.found.get(named, 0.0) > now_s for named in files_named(requests))
+
+    def check(self, requests: list[JobRequest]) -> None:
+        """Raises for the first thing that does not exist. Returns in time, whatever the disk does."""
+        said: queue.SimpleQueue[InputError | None] = queue.SimpleQueue()
+        if not self._free.acquire(timeout=WAIT_S):
+            return
+
+        def check() -> None:
+            try:
+                self._check(requests)
+                said.put(None)
+            except InputError as error:
+                said.put(error)
+            finally:
+                self._free.release()
+
+        threading.Thread(target=check, name="file-check", daemon=True).start()
+        try:
+            error = said.get(timeout=WAIT_S)
+        except queue.Empty:
+            return
+        if error is not None:
+            raise error
+
+    def _check(self, requests: list[JobRequest]) -> None:
+        now_s = self.clock()
+        if len(self.found) > KEPT:
+            self.found = {}
+        for named in files_named(requests):
+            if self.found.get(named, 0.0) <= now_s:
+                refuse_missing(named)
+                self.found[named] = now_s + BELIEVED_S
+
+
+def files_named(requests: list[JobRequest]) -> dict[NamedFile, None]:
+    found: dict[NamedFile, None] = {}
+    for request in requests:
+        if request.needs:
+            continue
+        if request.workdir:
+            found[(request.workdir,)] = None
+        for role in request.tasks.values():
+            if role.argv:
+                found[(role.argv[0], path_of(role), request.workdir)] = None
+    return found
+
+
+def path_of(role: TaskRole) -> str:
+    return role.env.get("PATH", "") or os.environ.get("PATH", os.defpath)
+
+
+def refuse_missing(named: NamedFile) -> None:
+    if len(named) == 1:
+        (folder,) = named
+        if not is_folder(folder):
+            hint = "workdir is a folder on the machine where jobs run"
+            raise InputError(f"workdir {folder} does not exist", hint=hint)
+        return
+    program, path, workdir = named
+    if "/" in program:
+        file = os.path.join(workdir, program)
+        if os.path.isabs(file) and not os.path.lexists(file) and is_folder(os.path.dirname(file)):
+            raise InputError(f"command {program} does not exist", hint=f"looked for it in {workdir or '/'}")
+    elif shutil.which(program, path=path) is None and shutil.which(program) is None:
+        raise InputError(f"command {program} was not found", hint=f"PATH of the task is {path}")
+
+
+def is_folder(path: str) -> bool:
+    """What this account may not see is assumed to exist: the job's account may see it."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        return True
+
+
+def remarks(requests: list[JobRequest], vcs: Callable[[], set[str]]) -> list[str]:
+    """What is valid, but probably a mistake."""
+    said = []
+    twice = [name for name, count in Counter(request.name for request in requests).items() if count > 1]
+    if twice:
+        more = f" (and {len(twice) - 1:,} more names)" if len(twice) > 1 else ""
+        said.append(f"several jobs are called {twice[0]}{more}: a name means the latest of them")
+    named = {request.vc for request in requests} - {DEFAULT_VC}
+    if named and vcs() <= {DEFAULT_VC}:
+        said.append(f"this cluster has no virtual clusters: vc {min(named)} is kept as a label only")
+    return said

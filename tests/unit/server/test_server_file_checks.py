@@ -8,7 +8,7 @@ import pytest
 
 from skep.core.errors import InputError
 from skep.jobs.request import Request, TaskRole
-from skep.server.looks import BELIEVED_S, Looks, remarks
+from skep.server.routes.submit import BELIEVED_S, FileChecks, remarks
 
 
 def request(*argv: str, workdir: str = "", **more: object) -> Request:
@@ -17,41 +17,41 @@ def request(*argv: str, workdir: str = "", **more: object) -> Request:
 
 
 def test_a_workdir_that_is_not_there_is_said(tmp_path: Path) -> None:
-    Looks().check([request(workdir=str(tmp_path))])
+    FileChecks().check([request(workdir=str(tmp_path))])
     with pytest.raises(InputError, match="workdir /nowhere does not exist"):
-        Looks().check([request(workdir="/nowhere")])
+        FileChecks().check([request(workdir="/nowhere")])
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="does not exist"):
-        Looks().check([request(workdir=str(tmp_path / "file"))])
+        FileChecks().check([request(workdir=str(tmp_path / "file"))])
 
 
 def test_a_command_that_is_not_there_is_said(tmp_path: Path) -> None:
-    Looks().check([request("sh", workdir=str(tmp_path))])
+    FileChecks().check([request("sh", workdir=str(tmp_path))])
     with pytest.raises(InputError, match="command nosuchprogram was not found"):
-        Looks().check([request("nosuchprogram", workdir=str(tmp_path))])
+        FileChecks().check([request("nosuchprogram", workdir=str(tmp_path))])
     with pytest.raises(InputError, match=r"command \./run\.sh does not exist"):
-        Looks().check([request("./run.sh", workdir=str(tmp_path))])
+        FileChecks().check([request("./run.sh", workdir=str(tmp_path))])
     (tmp_path / "run.sh").write_text("")
-    Looks().check([request("./run.sh", workdir=str(tmp_path))])
+    FileChecks().check([request("./run.sh", workdir=str(tmp_path))])
 
 
 def test_what_needed_jobs_may_make_is_not_asked_for() -> None:
-    Looks().check([request("nosuchprogram", workdir="/nowhere", needs=("1",))])
+    FileChecks().check([request("nosuchprogram", workdir="/nowhere", needs=("1",))])
 
 
 def test_what_was_found_is_believed_for_a_while(tmp_path: Path) -> None:
     now = [0.0]
-    looks = Looks(lambda: now[0])
+    checks = FileChecks(lambda: now[0])
     asked = [request(workdir=str(tmp_path / "w"))]
     (tmp_path / "w").mkdir()
-    assert not looks.are_known(asked)
-    looks.check(asked)
-    assert looks.are_known(asked)
+    assert not checks.are_known(asked)
+    checks.check(asked)
+    assert checks.are_known(asked)
     (tmp_path / "w").rmdir()
-    looks.check(asked)
+    checks.check(asked)
     now[0] = BELIEVED_S
     with pytest.raises(InputError):
-        looks.check(asked)
+        checks.check(asked)
 
 
 def test_names_that_several_jobs_have_and_labels_for_vcs_are_remarked() -> None:
