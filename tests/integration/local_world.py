@@ -18,8 +18,7 @@ from skep.core.ports import Wanted
 from skep.core.reports import Exited, LaunchFailed, Report, Started
 from skep.engines.local.accounts import Accounts
 from skep.engines.local.engine import LocalEngine
-from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.request import Request, TaskRole
+from skep.jobs.request import UNLIMITED, LimitRules, Request, TaskRole
 
 WAIT_S = 90.0
 """For what comes at once on an idle machine: only that it comes matters."""

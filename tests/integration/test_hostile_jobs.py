@@ -20,8 +20,7 @@ from skep.engines.local import launches
 from skep.engines.local.accounts import Accounts, missing_rights
 from skep.engines.local.folder import log_files
 from skep.engines.local.start import ShimProcess
-from skep.jobs.limits import LimitRules, Limits
-from skep.jobs.request import Request
+from skep.jobs.request import LimitRules, Limits, Request
 
 FILES = "log log.1 exit.json exit.json.new pid main lock control task.json shim.err own/progress.json"
 SHIM = "cd $SKEP_TASK_DIR/.. || cd $SKEP_TASK_DIR"

@@ -17,7 +17,7 @@ from skep.engines.local import begin
 from skep.engines.local.cgroups import members
 from skep.engines.local.processes import below
 from skep.engines.local.start import ShimProcess
-from skep.jobs.limits import LimitRules, Limits
+from skep.jobs.request import LimitRules, Limits
 
 HUNGRY = f"{sys.executable} -c 'x = bytearray(400 << 20); print(len(x))'"
 

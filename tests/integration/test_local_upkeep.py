@@ -12,8 +12,7 @@ from skep.core.reports import Exited, Overrun, Started
 from skep.engines.local import packed, upkeep
 from skep.engines.local.accounts import Accounts, missing_rights
 from skep.engines.local.walk import measured
-from skep.jobs.limits import LimitRules, Limits
-from skep.jobs.request import Request, TaskRole
+from skep.jobs.request import LimitRules, Limits, Request, TaskRole
 
 ACCOUNTS = [
     "server",

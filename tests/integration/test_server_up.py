@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from skep.service.notices import LATE_S
+from skep.service.turn import LATE_S
 
 pytestmark = pytest.mark.slow
 WAIT_S = 120.0

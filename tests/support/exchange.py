@@ -4,9 +4,9 @@ extended. What happens depends only on the state."""
 from __future__ import annotations
 
 from skep.core.chance import draw
-from skep.core.declared import Declares
 from skep.core.job import JobState
 from skep.core.memory import Memory
+from skep.core.model import Declares
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.view import JobView, Trigger, View

@@ -15,6 +15,7 @@ import msgspec
 from skep.core.actions import Setting
 from skep.core.changes import Changes
 from skep.core.cluster import WHOLE, Allocation, Cell, NodeSpec, Tenant
+from skep.core.job import is_beside_others
 from skep.core.knowledge import KnowledgeView
 from skep.core.memory import Memory
 from skep.core.model import JobSpec, Shape
@@ -22,7 +23,7 @@ from skep.core.refusal import Cause
 
 if TYPE_CHECKING:
     from skep.core.group import EndsWhen, GroupKind
-    from skep.core.job import JobState, is_beside_others
+    from skep.core.job import JobState
     from skep.core.plan import Plan
 
 

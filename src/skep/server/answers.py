@@ -1,9 +1,11 @@
-"""Answers: JSON made by msgspec, compressed if the client accepts it, one format for all errors."""
+"""Answers: JSON made by msgspec, compressed if the client accepts it, and counted; one format for all errors."""
 
 from __future__ import annotations
 
 import gzip
-from typing import Any
+import logging
+import time
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -16,11 +18,16 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from skep.core.errors import Conflict, InputError, NotFound
-from skep.jobs.limits import LimitReached
+from skep.jobs.request import LimitReached
 from skep.server.gate import Crowded
 from skep.server.identity import Forbidden
 from skep.service.turn import Busy
 from skep.service.values import Json
+
+if TYPE_CHECKING:
+    from skep.server.metrics import ServerMetrics
+
+log = logging.getLogger(__name__)
 
 JSON = "application/json"
 BUG = "internal error; the server's log has the details"
@@ -178,3 +185,44 @@ async def compress(head: Message, message: Message) -> None:
     headers["content-encoding"] = "gzip"
     headers["content-length"] = str(len(message["body"]))
     headers.add_vary_header("Accept-Encoding")
+
+
+class Measure:
+    """Counts all answers, including refusals. A bug ends here: the answer was sent, and the details are logged."""
+
+    def __init__(self, app: ASGIApp, metrics: ServerMetrics) -> None:
+        self.app = app
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began_s = time.perf_counter()
+        has_begun = False
+
+        async def counting(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            if message["type"] == "http.response.start":
+                self.metrics.seconds.observe(time.perf_counter() - began_s)
+                self.metrics.requests.labels(_method(scope), _route(scope), str(message["status"])).inc()
+            await send(message)
+
+        try:
+            await self.app(scope, receive, counting)
+        except Exception:
+            log.exception("a bug: %s %s", _method(scope), _route(scope))
+            if not has_begun:
+                await error_answer(500, BUG)(scope, receive, counting)
+
+
+def _method(scope: Scope) -> str:
+    """A client may send any word as a method."""
+    method: str = scope["method"]
+    return method if method in ("GET", "POST", "PUT", "PATCH", "DELETE") else "other"
+
+
+def _route(scope: Scope) -> str:
+    """The pattern and not the address: there are any number of addresses."""
+    return getattr(scope.get("route"), "path", "none")

@@ -14,13 +14,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from skep import __version__
-from skep.server.answers import Compress, add_error_answers
+from skep.server.answers import Compress, Measure, add_error_answers
 from skep.server.config import Config
 from skep.server.context import Context
 from skep.server.edge import Refusals
 from skep.server.hub import ChangeStream, Hub
 from skep.server.logs import FileBudget
-from skep.server.metrics import Measure, ServerMetrics
+from skep.server.metrics import ServerMetrics
 from skep.server.pages import Pages
 from skep.server.routes import (
     admin,

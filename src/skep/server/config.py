@@ -16,7 +16,7 @@ from skep.engines.local.upkeep import DiskRules
 from skep.files.document import Field, read_document
 from skep.files.running import default_data
 from skep.files.text import load_text
-from skep.jobs.limits import DEFAULTS, UNLIMITED, LimitRules, Limits, read_limits
+from skep.jobs.request import DEFAULTS, UNLIMITED, LimitRules, Limits, read_limits
 from skep.service.values import Json
 
 PORT = 7437

@@ -20,9 +20,8 @@ import msgspec
 
 from skep.core.errors import InputError
 from skep.core.model import DEFAULT_VC
-from skep.jobs.limits import LimitRules
 from skep.jobs.read import Reading
-from skep.jobs.request import Request
+from skep.jobs.request import LimitRules, Request
 from skep.server.tokens import NAME, Tokens
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.values import Json

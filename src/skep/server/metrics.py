@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from skep.server.answers import BUG, error_answer
 from skep.server.schemas import STATES
 from skep.service.live import Live
 from skep.service.spent import NOTHING
@@ -136,44 +133,3 @@ def _gpus(live: Live) -> Iterator[Metric]:
             used.add_metric([row["name"]], row["used"])
         yield total
         yield used
-
-
-class Measure:
-    """Counts all answers, including refusals. A bug ends here: the answer was sent, and the details are logged."""
-
-    def __init__(self, app: ASGIApp, metrics: ServerMetrics) -> None:
-        self.app = app
-        self.metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        began_s = time.perf_counter()
-        has_begun = False
-
-        async def counting(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
-            if message["type"] == "http.response.start":
-                self.metrics.seconds.observe(time.perf_counter() - began_s)
-                self.metrics.requests.labels(_method(scope), _route(scope), str(message["status"])).inc()
-            await send(message)
-
-        try:
-            await self.app(scope, receive, counting)
-        except Exception:
-            log.exception("a bug: %s %s", _method(scope), _route(scope))
-            if not has_begun:
-                await error_answer(500, BUG)(scope, receive, counting)
-
-
-def _method(scope: Scope) -> str:
-    """A client may send any word as a method."""
-    method: str = scope["method"]
-    return method if method in ("GET", "POST", "PUT", "PATCH", "DELETE") else "other"
-
-
-def _route(scope: Scope) -> str:
-    """The pattern and not the address: there are any number of addresses."""
-    return getattr(scope.get("route"), "path", "none")

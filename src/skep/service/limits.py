@@ -20,8 +20,7 @@ from skep.core.job import Job, JobState
 from skep.core.model import JobSpec, Role
 from skep.core.refusal import Cause, End, Refusal, listed, remedy_of
 from skep.core.state import State
-from skep.jobs.limits import LimitReached, LimitRules, Limits
-from skep.jobs.request import Request, TaskRole
+from skep.jobs.request import LimitReached, LimitRules, Limits, Request, TaskRole
 from skep.service.book import LIMIT, PENDING, Book, Record
 from skep.service.values import Json
 

@@ -26,8 +26,7 @@ from skep.core.ports import Capability, Engine
 from skep.core.reports import Report
 from skep.files.untrusted import Gone
 from skep.jobs.core import to_core
-from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.request import Request
+from skep.jobs.request import UNLIMITED, LimitRules, Request
 from skep.service import commands
 from skep.service.check import check_open_jobs, check_rows, damaged
 from skep.service.clock import Clock

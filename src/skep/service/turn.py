@@ -1,4 +1,5 @@
-"""One turn of the writer: what is collected before the planner is called, and what is written afterwards."""
+"""One turn of the writer: what is collected before the planner is called, and what is written afterwards; the notices
+among it are events as sentences, for clients that follow a job or the cluster."""
 
 from __future__ import annotations
 
@@ -10,10 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from skep.core.actions import Launch, Move, Stop
 from skep.core.errors import SkepError
-from skep.core.events import Event, in_order
+from skep.core.events import Event, Exit, TasksExited, TasksMoved, TasksPlaced, TasksStarted, in_order
+from skep.core.fold.endings import NEEDS
 from skep.core.group import GroupSpec
-from skep.service.store import Notice, Store, StoredJob, Writes
+from skep.core.job import Job, JobState
+from skep.core.record import PlanRecord
+from skep.core.reports import Launching
+from skep.core.state import State
+from skep.service.book import Record, held_gpus, new_attempt, node_names, owner_of
+from skep.service.receive import Received
+from skep.service.store import Attempt, Notice, Store, StoredJob, Writes
 
 if TYPE_CHECKING:
     from skep.core.ports import EngineCommands
@@ -123,3 +132,151 @@ class Lendable:
             if number % PIECE == 0:
                 with self.lent():
                     pass
+
+
+LATE_S = 5.0
+"""An exit that is received within this time counts as of the moment of receipt."""
+
+KINDS = {
+    Exit.FINISHED: "succeeded",
+    Exit.FAILED: "failed",
+    Exit.RETRIED: "retried",
+    Exit.PREEMPTED: "preempted",
+    Exit.NODE_LOST: "node-lost",
+    Exit.STOPPED: "stopped",
+}
+
+
+def notify_started(turn: Turn, record: Record, job: Job, event: TasksStarted) -> None:
+    attempt = record.attempts.get(event.job_id)
+    if attempt is None or attempt.start_s is not None or attempt.launch != event.launch:
+        return  # stale or duplicate
+    attempt.start_s = turn.at_s
+    attempt.outcome, attempt.phrase = "running", ""
+    turn.writes.attempts.append(attempt)
+    again = f", attempt {attempt.launch}" if attempt.launch > 1 else ""
+    turn.notify("started", f"{which(record, job)}runs on {', '.join(attempt.nodes)}{again}", record.id)
+
+
+def note_placed(state: State, record: Record, job: Job, event: TasksPlaced) -> None:
+    """The attempt is where the engine has put it; the notice of its start follows."""
+    attempt = record.attempts.get(job.id)
+    if attempt is not None and attempt.launch == event.launch:
+        attempt.nodes, attempt.held = node_names(state.cluster, job), held_gpus(state.cluster, job)
+
+
+def notify_launching(turn: Turn, record: Record, job: Job, report: Launching) -> bool:
+    """What a launch waits for. True if that is news."""
+    attempt = record.attempts.get(job.id)
+    if attempt is None or attempt.start_s is not None or attempt.launch != report.launch:
+        return False  # stale
+    if attempt.phrase == report.reason or job.state is not JobState.LAUNCHING:
+        return False
+    attempt.phrase = report.reason
+    turn.writes.attempts.append(attempt)
+    turn.notify("launching", f"{which(record, job)}{report.reason}", record.id)
+    return True
+
+
+def notify_exited(turn: Turn, record: Record, job: Job, event: TasksExited, received: Received) -> None:
+    attempt = record.attempts.pop(event.job_id, None)
+    if attempt is None:
+        return  # duplicate
+    is_stopped = job.state is JobState.STOPPED
+    set_times(attempt, turn.at_s, received.seconds)
+    if job.state.is_final and attempt.end_s != turn.at_s:
+        record.ended[job.id] = attempt.end_s or turn.at_s
+    attempt.outcome = KINDS[Exit.STOPPED if is_stopped else event.exit]
+    before = f"{attempt.phrase}; " if attempt.phrase and event.exit is Exit.PREEMPTED else ""
+    attempt.code, attempt.phrase, attempt.advice = received.code, f"{before}{received.text}", received.advice
+    turn.writes.attempts.append(attempt)
+    text = job.reason if is_stopped else received.text
+    if event.exit in (Exit.FAILED, Exit.RETRIED) and not is_stopped:
+        text += f", exit code {received.code}" if received.code and received.code > 0 else ""
+        record.why_failed = f"{which(record, job)}{text}"
+    turn.notify(attempt.outcome, f"{which(record, job)}{text}", record.id)
+
+
+def set_times(attempt: Attempt, now_s: float, seconds: float) -> None:
+    """The attempt has ended. If the exit was reported late (no server was up), its end is computed from how long it
+    ran."""
+    attempt.end_s = now_s
+    if seconds and attempt.start_s == now_s:  # its start was not received either
+        attempt.start_s = now_s - seconds
+    elif seconds and attempt.start_s is not None and attempt.start_s + seconds < now_s - LATE_S:
+        attempt.end_s = attempt.start_s + seconds
+
+
+def notify_moved(turn: Turn, state: State, record: Record, job: Job, event: TasksMoved, gpus_before: float) -> None:
+    is_resized = job.held_gpus != gpus_before
+    before = record.attempts.get(event.job_id)
+    if before is not None and before.launch >= event.launch:
+        return  # duplicate
+    if before is not None:
+        before.end_s, before.outcome = turn.at_s, "resized" if is_resized else "moved"
+        turn.writes.attempts.append(before)
+    attempt = new_attempt(record, state.cluster, job, event.launch, turn.at_s, "running")
+    record.attempts[job.id] = attempt
+    turn.writes.attempts.append(attempt)
+    nodes = attempt.nodes
+    if is_resized:
+        turn.notify("resized", f"from {gpus_before:g} to {job.held_gpus:g} GPUs, on {', '.join(nodes)}", record.id)
+    else:
+        turn.notify("moved", f"to {', '.join(nodes)}", record.id)
+
+
+def preemptors(plans: Iterable[PlanRecord]) -> dict[str, str]:
+    """The cause of each stop in these plans: the id of another job, or a reason."""
+    stops = (decision for plan in plans for decision in plan.decisions if decision.after is None)
+    return {decision.job_id: decision.cause for decision in stops}
+
+
+def notify_action(
+    turn: Turn, state: State, record: Record, action: Launch | Stop | Move, preemptors: dict[str, str]
+) -> None:
+    job = state.jobs[action.job_id]
+    if isinstance(action, Launch):
+        attempt = new_attempt(record, state.cluster, job, action.launch, None, "launching")
+        record.attempts[job.id] = attempt
+        turn.writes.attempts.append(attempt)
+    elif isinstance(action, Stop) and not job.is_ending:
+        cause = preemptors.get(job.id, "")
+        why = f"preempted by job {owner_of(state, cause)}" if cause in state.jobs else cause or action.cause
+        if (present := record.attempts.get(job.id)) is not None:
+            present.phrase = why  # until the outcome of the attempt is known
+        turn.notify("stopping", f"{which(record, job)}asked to checkpoint and exit: {why}", record.id)
+
+
+def notify_stopped_by_group(turn: Turn, state: State, record: Record) -> None:
+    """The group whose other members ended it. Not reported for a job's own tasks, which end together."""
+    ref = state.jobs[record.members[0]].spec.group
+    group = state.groups.get(ref.id) if ref is not None else None
+    if record.request.gang and group is not None and group.reason and group.reason == record.row.reason:
+        turn.notify("stop-requested", group.reason, record.id)
+
+
+def notify_needs_failed(turn: Turn, state: State, record: Record) -> None:
+    """It has ended without having run, because a job that it needs did not succeed."""
+    job = state.jobs[record.members[0]]
+    has_needs = job.spec.needs or job.spec.needs_groups
+    if has_needs and job.state.is_final and job.reason.startswith(NEEDS):
+        turn.notify(record.row.state, job.reason, record.id)
+
+
+def add_names(writes: Writes, records: dict[str, Record]) -> None:
+    """The names of the jobs of all notices. A job with a notice is open, or changed in this turn."""
+    rows = {**writes.jobs, **{row.seq: row for row, _ in writes.new_jobs}}
+    for notice in writes.notices:
+        if notice.job is not None:
+            record, row = records.get(notice.job), rows.get(int(notice.job))
+            notice.name = record.row.name if record is not None else row.name if row is not None else ""
+
+
+def which(record: Record, job: Job) -> str:
+    """Names the task if a job's tasks start one by one."""
+    task = record.task_of(job)
+    return f"task {task}: " if task else ""
+
+
+def notify_rejected(turn: Turn, record: Record, job: Job) -> None:
+    turn.notify("failed", f"{which(record, job)}can never run: {job.reason}", record.id)

@@ -43,10 +43,8 @@ from skep.core.record import Entry, PlanRecord, encode
 from skep.core.reports import Exited, Fenced, LaunchFailed, Launching, Looked, Report
 from skep.core.snapshot import dump, fork
 from skep.core.timers import BACK_OFF
-from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.request import Request
+from skep.jobs.request import UNLIMITED, LimitRules, Request
 from skep.policies.idle import NO_POLICY
-from skep.service import notices
 from skep.service.book import Book, Record, owner_of, shown_state
 from skep.service.limits import Limiter
 from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
@@ -54,7 +52,23 @@ from skep.service.progress import Measure, PresentFigures, Reports, nobody_measu
 from skep.service.receive import Received, news_of_nodes, node_notice, receive, stop_overruns
 from skep.service.recover import recover, wanted
 from skep.service.store import Notice, Snapshot, Store, Writes
-from skep.service.turn import Command, Lendable, NotYet, Turn
+from skep.service.turn import (
+    Command,
+    Lendable,
+    NotYet,
+    Turn,
+    add_names,
+    note_placed,
+    notify_action,
+    notify_exited,
+    notify_launching,
+    notify_moved,
+    notify_needs_failed,
+    notify_rejected,
+    notify_started,
+    notify_stopped_by_group,
+    preemptors,
+)
 
 SNAPSHOT_EVERY = 20_000
 """The number of events between two snapshots: this many are replayed in well under a second."""
@@ -220,7 +234,7 @@ class Writer:
             report.job_id
             for report in waiting
             if (record := self.book.of(report.job_id)) is not None
-            and notices.notify_launching(turn, record, self.state.jobs[report.job_id], report)
+            and notify_launching(turn, record, self.state.jobs[report.job_id], report)
         }
 
     def _ended(self) -> list[str]:
@@ -282,7 +296,7 @@ class Writer:
             future.set_result(answer)
         changed = [*turn.writes.jobs, *(row.seq for row, _ in turn.writes.new_jobs)]
         if turn.writes.notices or changed:
-            notices.add_names(turn.writes, self.book.records)
+            add_names(turn.writes, self.book.records)
             for listener in self.listeners:
                 listener(turn.writes.notices, changed)
         if self.state.event_count >= self.snapshot_at:
@@ -324,7 +338,7 @@ class Writer:
             fault = self._fault_of(bad)
         actions = named(self.state.send(), self.state.cluster)
         turn.writes.log.append((turn.at_s, encode(Entry(turn.at_s, events, plans))))
-        self._notify(turn, events, received or [], before, actions, notices.preemptors(plans))
+        self._notify(turn, events, received or [], before, actions, preemptors(plans))
         self._notify_rejected(turn, plans)
         changed = changed_by(events, plans)
         for group_id in ended_by(events, plans):
@@ -386,8 +400,8 @@ class Writer:
                 turn.writes.jobs[record.row.seq] = record.row
             is_over = record.row.finish_s is not None
             if record.row.reason != before:
-                notices.notify_stopped_by_group(turn, self.state, record)
-                notices.notify_needs_failed(turn, self.state, record)
+                notify_stopped_by_group(turn, self.state, record)
+                notify_needs_failed(turn, self.state, record)
             self.limits.look(record, [self.state.jobs[each] for each in (record.members if is_over else names)])
         return self.limits.releases()
 
@@ -426,24 +440,24 @@ class Writer:
                 continue
             job = self.state.jobs[event.job_id]  # type: ignore[union-attr]  # `book.of` found a record, so it has a job
             if isinstance(event, TasksPlaced):
-                notices.note_placed(self.state, record, job, event)
+                note_placed(self.state, record, job, event)
             elif isinstance(event, TasksStarted):
-                notices.notify_started(turn, record, job, event)
+                notify_started(turn, record, job, event)
             elif isinstance(event, TasksMoved):
-                notices.notify_moved(turn, self.state, record, job, event, before[job.id])
+                notify_moved(turn, self.state, record, job, event, before[job.id])
             elif isinstance(event, TasksExited) and (each := of_launch.get((job.id, event.launch))) is not None:
-                notices.notify_exited(turn, record, job, event, each)
+                notify_exited(turn, record, job, event, each)
         for action in self.lock.in_pieces(actions):
             record = self.book.of(action.job_id)
             if record is not None:
                 # Actions with a notice: launches, stops, moves.
-                notices.notify_action(turn, self.state, record, action, preemptors)  # type: ignore[arg-type]
+                notify_action(turn, self.state, record, action, preemptors)  # type: ignore[arg-type]
 
     def _notify_rejected(self, turn: Turn, plans: list[PlanRecord]) -> None:
         for job_id in (job_id for plan in plans for job_id, _ in plan.rejects):
             record = self.book.of(job_id)
             if record is not None:
-                notices.notify_rejected(turn, record, self.state.jobs[job_id])
+                notify_rejected(turn, record, self.state.jobs[job_id])
 
     def forget(self, before_s: float) -> list[str]:
         """Delete everything about jobs that ended before that. Returns their ids."""

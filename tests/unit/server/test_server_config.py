@@ -8,7 +8,7 @@ import pytest
 
 from skep.core.errors import InputError
 from skep.files.running import RunningProcess, default_data, is_locked, read_running
-from skep.jobs.limits import DEFAULTS, Limits
+from skep.jobs.request import DEFAULTS, Limits
 from skep.server.build import chosen_cluster, describe_machine
 from skep.server.config import default_limits, make_config, open_socket
 from skep.server.datadir import DataDir

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fake_world import JOB, VCS, World, maker
 
-from skep.jobs.limits import DEFAULTS
+from skep.jobs.request import DEFAULTS
 
 PAI = """
 protocolVersion: 2

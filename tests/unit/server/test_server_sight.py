@@ -15,7 +15,7 @@ from httpx_sse import EventSource
 from tests.support.engines import FakeEngine
 
 from skep.core.errors import NotFound
-from skep.jobs.limits import LimitRules, Limits
+from skep.jobs.request import LimitRules, Limits
 from skep.server.hub import ChangeBatch
 from skep.service.live import Live
 from skep.service.sight import EVERYTHING

@@ -14,8 +14,7 @@ from skep.core.actions import Action, Launch, Move, Stop
 from skep.core.cluster import Cluster
 from skep.core.events import ClusterChanged, NodeLost, PolicyChanged
 from skep.core.reports import Exited, Looked, Moved, Report, Started
-from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.request import Request, TaskRole
+from skep.jobs.request import UNLIMITED, LimitRules, Request, TaskRole
 from skep.service import commands
 from skep.service.store import Store
 from skep.service.turn import Command

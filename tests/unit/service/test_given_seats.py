@@ -13,7 +13,7 @@ from skep.core.cluster import Allocation, Cluster, NodeSpec, Slice
 from skep.core.record import decode
 from skep.core.reports import Exited, GivenSeat, LaunchFailed, Launching, Moved, Started
 from skep.jobs.request import Elastic, Request, TaskRole
-from skep.service.given import allocation_given
+from skep.service.receive import allocation_given
 from skep.service.recover import recompute, recover
 
 CLUSTER = Cluster([NodeSpec("n0", 4), NodeSpec("n1", 4)])

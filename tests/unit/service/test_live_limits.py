@@ -13,8 +13,7 @@ from skep.core.errors import Conflict
 from skep.core.job import JobState
 from skep.core.refusal import End
 from skep.core.reports import Exited
-from skep.jobs.limits import LimitReached, LimitRules, Limits
-from skep.jobs.request import Request, TaskRole
+from skep.jobs.request import LimitReached, LimitRules, Limits, Request, TaskRole
 from skep.service import commands
 from skep.service.book import LIMIT, PENDING
 from skep.service.limits import Limiter, Used, counts_of, need_of

@@ -27,8 +27,7 @@ from skep.engines.local.folder import FILES_VERSION, LOG_BYTES, LOG_FILES, Folde
 from skep.engines.local.gpus import find_gpus, find_mig_instances
 from skep.files.untrusted import STARTED_WITH
 from skep.jobs.env import Folders, TaskPlace, command_line, task_env
-from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.request import Request
+from skep.jobs.request import UNLIMITED, LimitRules, Request
 
 MPS = "mps"
 BASE_ENV = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1"}

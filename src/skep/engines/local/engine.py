@@ -32,8 +32,7 @@ from skep.engines.local.runs import Runs
 from skep.engines.local.start import forks
 from skep.engines.local.upkeep import DiskRules, RunningJob, Upkeep
 from skep.files.untrusted import read_small, reserve
-from skep.jobs.limits import UNLIMITED, LimitRules
-from skep.jobs.request import Request
+from skep.jobs.request import UNLIMITED, LimitRules, Request
 
 LOOK_S = 1.0
 """The time between two checks of everything that runs."""

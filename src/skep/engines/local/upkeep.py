@@ -26,7 +26,7 @@ import msgspec
 from skep.engines.local.folder import Folder, safe_name
 from skep.engines.local.uses import PERIOD_S, JobUse, Uses, shown
 from skep.engines.local.walk import Walk
-from skep.jobs.limits import UNLIMITED, LimitRules
+from skep.jobs.request import UNLIMITED, LimitRules
 
 LOOK_S = 1.0
 ENTRIES = 20_000

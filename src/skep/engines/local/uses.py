@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from skep.jobs.limits import LimitRules
+from skep.jobs.request import LimitRules
 
 GIB = 1 << 30
 GROWTH_MIN = 1 << 20

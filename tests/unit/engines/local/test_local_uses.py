@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.engines.local.uses import GIB, JobUse, Uses
-from skep.jobs.limits import LimitRules, Limits
+from skep.jobs.request import LimitRules, Limits
 
 
 def uses(all_bytes: int | None = None, **limits: float) -> Uses:
