@@ -3,8 +3,7 @@
 A server and its local engine run in this process under a profiler. It counts the files of Skep in which a function was
 called, by thread, from the request until the server knows that the job's command runs. Three jobs go through one after
 another; a file counts if all three crossed it in the same thread, so that neither the first use of a cache nor a check
-that happened to be due is counted. The exit code is 1 if there are more than `FILES_MAX` files: each is a hop for those who
-read how a job starts.
+that happened to be due is counted. Each file is a hop for a reader of how jobs start; more than `FILES_MAX` fail.
 """
 
 from __future__ import annotations

@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from skep.core.declared import Declares
 from skep.core.job import JobState
 from skep.core.memory import Memory
-from skep.core.model import Shape
+from skep.core.model import Declares, Shape
 from skep.core.plan import Plan
 from skep.core.refusal import Refusal
 from skep.core.view import JobView, Trigger, View
