@@ -173,10 +173,16 @@ class Node:
         return clash(tenant, there)
 
     @property
-    def has_others(self) -> bool:
-        """True if a tenant that is not a job of Skep uses part of the GPU."""
-        shares = (tenant for share in self.shares.values() for tenant in share.tenants)
-        return OTHERS in self.holders.values() or any(tenant.owner == OTHERS for tenant in shares)
+    def others_mask(self) -> int:
+        """The GPUs of which a tenant that is not a job of Skep uses a part."""
+        found = 0
+        for mask, owner in self.holders.items():
+            if owner == OTHERS:
+                found |= mask
+        for gpu, share in self.shares.items():
+            if any(tenant.owner == OTHERS for tenant in share.tenants):
+                found |= 1 << gpu
+        return found
 
     def milli_left(self, gpu: int) -> int:
         """Thousandths of a GPU that are not guaranteed to a tenant."""

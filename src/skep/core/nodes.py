@@ -47,10 +47,13 @@ class NodeHealth:
         """True if the nodes of the cluster must be updated before the next decision."""
 
     def may_use(self, name: str) -> bool:
-        return not (name in self.lost or name in self.drained or name in self.changes)
+        others = self.others.get(name)
+        is_short = others is not None and others.deficit > 0
+        return not (is_short or name in self.lost or name in self.drained or name in self.changes)
 
     def unusable(self) -> set[str]:
-        return {*self.lost, *self.drained, *self.changes}
+        short = (name for name, others in self.others.items() if others.deficit)
+        return {*self.lost, *self.drained, *self.changes, *short}
 
 
 def differences(before: Cluster, after: Cluster) -> list[Membership]:

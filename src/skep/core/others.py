@@ -1,7 +1,8 @@
 """Tenants that are not jobs of Skep, such as pods that another scheduler has put on a node.
 
 An engine reports what they use of a node, and that is booked in the same ledger as jobs. Where a job is in the way, the
-rest is booked when the job has ended.
+rest is booked when the job has ended. GPUs of which only the number is known are booked on any free ones; while there
+are too few, the node has a deficit, and nothing is started there: a job that left would leave its GPUs to the others.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class NodeUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of each of these GPUs."""
     cpu_milli: int = 0
     memory_mib: int = 0
+    count: int = 0
+    """Further whole GPUs, of which only the number is known."""
 
 
 class Others(msgspec.Struct):
@@ -39,22 +42,50 @@ class Others(msgspec.Struct):
     uses: tuple[NodeUse, ...]
     booked: tuple[Slice, ...] = ()
     is_whole: bool = False
+    deficit: int = 0
+    """Counted GPUs that are not booked, because jobs hold them."""
 
 
 def settle(state: State, names: Iterable[str]) -> None:
     """Book what other tenants use of these nodes, except where a job still holds it."""
     for name in names:
         others, node = state.health.others[name], state.cluster.by_name[name]
+        before, was_short = mask_of(others.booked), others.deficit > 0
         state.cluster.give(Allocation(others.booked, 0), OTHERS)
         pieces = list(pieces_of(others.uses, node))
-        others.booked = tuple(book(state.cluster, pieces))
-        others.is_whole = others.booked == tuple(pieces)
+        booked = list(book(state.cluster, pieces))
+        others.is_whole = booked == pieces
+        counted = list(book_counted(state.cluster, node, others.uses, before))
+        wanted = sum(use.count for use in others.uses)
+        others.deficit = min(wanted, node.gpu_count) - len(counted) if len(counted) < wanted else 0
+        others.is_whole = others.is_whole and not others.deficit
+        others.booked = (*booked, *counted)
+        if bool(others.deficit) != was_short:
+            (state.cluster.restore if state.health.may_use(name) else state.cluster.lose)(node)
+            state.wake().nodes_changed = True
         if not others.is_whole:
             state.health.crowded.add(name)
             continue
         state.health.crowded.discard(name)
         if not others.uses:
             del state.health.others[name]
+
+
+def book_counted(cluster: Cluster, node: Node, uses: tuple[NodeUse, ...], before: int) -> Iterator[Slice]:
+    """Whole GPUs for uses that do not say which: any free ones, first those of before, then the highest, where jobs
+    come last."""
+    free = sorted(bits(node.free_mask), key=lambda gpu: (before >> gpu & 1, gpu))
+    for _ in range(min(sum(use.count for use in uses), len(free))):
+        piece = Slice(node.index, 1 << free.pop())
+        cluster.take(Allocation((piece,), 0), OTHERS)
+        yield piece
+
+
+def mask_of(slices: tuple[Slice, ...]) -> int:
+    mask = 0
+    for piece in slices:
+        mask |= piece.gpus
+    return mask
 
 
 def book_again(state: State) -> None:

@@ -97,9 +97,50 @@ def test_shares_of_others_leave_the_rest_of_a_gpu() -> None:
     run.step(OthersChanged("a", (NodeUse(0b0001, milli=300, gpu_mem_mib=10), NodeUse(0b0001, milli=300))))
     node = run.state.cluster.by_name["a"]
     assert node.milli_left(0) == 400
-    assert node.has_others
-    assert not run.state.cluster.by_name["b"].has_others
+    assert node.others_mask == 0b0001
+    assert run.state.cluster.by_name["b"].others_mask == 0
     assert run.state.cluster.neighbours(Allocation((Slice(0, 0b0001, 400),), 0.4), 7) == []
+
+
+def test_counted_gpus_are_booked_on_any_free_ones_and_stay_there() -> None:
+    run = Run()
+    run.start("job", 2)
+    on = run.nodes_of("job")[0]
+    run.step(OthersChanged(on, (NodeUse(count=1, cpu_milli=1000), NodeUse(0b0100))))
+    node = run.state.cluster.by_name[on]
+    assert (node.free, node.others_mask) == (0, 0b1100)
+    run.end("job")
+    run.step(OthersChanged(on, (NodeUse(count=2), NodeUse(0b0100))))
+    assert node.others_mask == 0b1110
+    run.step(OthersChanged(on, (NodeUse(count=1),)))
+    assert node.others_mask.bit_count() == 1
+
+
+def test_a_deficit_is_kept_while_a_job_is_in_the_way() -> None:
+    run = Run()
+    run.start("job", 3)
+    on = run.nodes_of("job")[0]
+    run.step(OthersChanged(on, (NodeUse(count=3),)))
+    assert run.state.health.others[on].deficit == 2
+    assert not run.state.cluster.by_name[on].is_up
+    for again in (fork(run.state), load(dump(run.state), run.state.cluster.blank())):
+        assert snapshot(again) == snapshot(run.state)
+        assert not again.cluster.by_name[on].is_up
+    run.submit("four", 4)
+    run.submit("waits", 1)
+    assert run.nodes_of("four") != [on]
+    run.end("job")
+    assert run.state.health.others[on].deficit == 0
+    assert (run.free(on), run.nodes_of("waits")) == (0, [on])
+
+
+def test_others_with_more_gpus_than_there_are_leave_nothing() -> None:
+    run = Run()
+    run.step(OthersChanged("a", (NodeUse(count=9),)))
+    assert run.free("a") == 0
+    run.step(OthersChanged("a", ()))
+    assert run.free("a") == 4
+    assert run.state.cluster.by_name["a"].is_up
 
 
 def test_they_stay_where_the_node_changes_and_go_with_it() -> None:

@@ -10,7 +10,8 @@ from tests.support.snapshot import snapshot
 
 from skep.core.cluster import NodeSpec
 from skep.core.errors import Conflict
-from skep.core.events import ClusterChanged, NodeChanged, NodeJoined, NodeLeft
+from skep.core.events import ClusterChanged, NodeChanged, NodeJoined, NodeLeft, OthersChanged
+from skep.core.others import NodeUse
 from skep.core.record import decode
 from skep.core.reports import Exited
 from skep.service import commands
@@ -112,4 +113,20 @@ def test_virtual_clusters_go_on_with_a_node_that_no_file_knows(tmp_path: Path) -
     check_log(world)
     world.crash()
     assert [world.state(job) for job in (owner, borrower, other)] == ["running"] * 3
+    check_log(world)
+
+
+def test_a_gpu_of_another_tenant_costs_one_cell_not_the_node(tmp_path: Path) -> None:
+    text = "nodes: [{name: n0, gpus: 8, switch: 4}]\nvcs: {red: 1 switch, blue: 1 switch}\n"
+    world = LiveWorld(tmp_path, cluster=text)
+    world.tell(OthersChanged("n0", (NodeUse(count=1),)))
+    jobs = world.submit(request(gpus=4, vc="red"), request(gpus=4, vc="blue"))
+    world.settle()
+    assert sorted(world.state(job) for job in jobs) == ["pending", "running"]
+    world.writer.save_snapshot()
+    world.crash()
+    check_log(world)
+    world.tell(OthersChanged("n0", ()))
+    world.settle()
+    assert {world.state(job) for job in jobs} == {"running"}
     check_log(world)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from skep.core.allocation import bits
 from skep.core.cells.books import ChainBooks, bind_pair
 from skep.core.cells.build import build_chains, build_tenancies, pinned_cells
 from skep.core.cells.layout import Layout
@@ -24,7 +25,8 @@ class Cells:
         pins = pinned_cells(layout, self.chains)
         self.tenancies = build_tenancies(layout, self.chains, pins)
         self.books = ChainBooks(self.chains, self.tenancies)
-        self.bad_nodes: set[str] = set()
+        self.bad_nodes: dict[str, int] = {}
+        """The bad GPUs of nodes that have any: bits by their position in `nodes`."""
         self.nodes: dict[str, list[PhysicalCell]] = {}
         """The GPUs of each node, in all chains."""
         for name in sorted(self.chains, reverse=True):
@@ -43,12 +45,21 @@ class Cells:
         self.books.grant(cell, root.vc)
 
     def set_node(self, node: str, *, is_bad: bool) -> None:
-        """Running work stays; nothing new is started on a bad node."""
+        self.set_bad(node, self.mask_of(node) if is_bad else 0)
+
+    def mask_of(self, node: str) -> int:
+        return (1 << len(self.nodes.get(node, ()))) - 1
+
+    def set_bad(self, node: str, mask: int) -> None:
+        """These GPUs of the node are bad. Running work stays; nothing new is started on cells with a bad GPU."""
         if node not in self.nodes:
             return
-        (self.bad_nodes.add if is_bad else self.bad_nodes.discard)(node)
-        for leaf in self.nodes[node]:
-            self.books.set_health(leaf, is_bad=is_bad)
+        if mask:
+            self.bad_nodes[node] = mask
+        else:
+            self.bad_nodes.pop(node, None)
+        for position, leaf in enumerate(self.nodes[node]):
+            self.books.set_health(leaf, is_bad=bool(mask >> position & 1))
         for chain in {leaf.chain for leaf in self.nodes[node]}:
             self.books.settle_doomed(self.chains[chain])
 
@@ -64,7 +75,8 @@ class Cells:
             for cells in levels
             for cell in cells
         ]
-        bad = {id(cell): cell for name in self.bad_nodes for leaf in self.nodes[name] for cell in with_above(leaf)}
+        leaves = (self.nodes[name][position] for name, mask in self.bad_nodes.items() for position in bits(mask))
+        bad = {id(cell): cell for leaf in leaves for cell in with_above(leaf)}
         inner = [cell for cell in bad.values() if cell.virtual is not None and cell.virtual.root is not cell.virtual]
         inner.sort(key=lambda cell: (-cell.level, cell.chain, cell.rank))
         return tuple(doomed), tuple(map(pair_of, inner))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from skep.core import memory
+from skep.core.allocation import bits
 from skep.core.cells.cells import Cells, Pair
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.tree import VirtualCell
@@ -22,12 +23,14 @@ class ShownCells(msgspec.Struct, frozen=True, array_like=True):
     """The bad nodes and cells that VCs are shown."""
 
     nodes: tuple[str, ...]
-    """The bad nodes."""
+    """The nodes that are bad as a whole."""
     doomed: tuple[Pair, ...]
     """Granted cells that are bound to a bad cell because no healthy one is left, in the order in which they were
     shown."""
     inner: tuple[Pair, ...]
     """Parts of granted cells that are bound to a bad cell, larger ones first."""
+    parts: tuple[tuple[str, int], ...] = ()
+    """Nodes with some bad GPUs, which other tenants use, and a mask of these."""
 
 
 SHOWN = Slot(memory.SHOWN, ShownCells, Of.ALL)
@@ -67,6 +70,8 @@ class CellHealth:
             self.cells.show(self.kept.doomed, self.kept.inner)
             for name in self.kept.nodes:
                 self.cells.set_node(name, is_bad=True)
+            for name, mask in self.kept.parts:
+                self.cells.set_bad(name, mask)
         self.update_vcs()
 
     def remember(self, plan: Plan) -> None:
@@ -74,10 +79,15 @@ class CellHealth:
         if not self.is_stale:
             return
         self.is_stale = False
-        shown = ShownCells(tuple(sorted(self.cells.bad_nodes)), *self.cells.shown()) if self.cells.bad_nodes else None
+        shown = self._shown() if self.cells.bad_nodes else None
         if shown != self.kept:
             self.kept = shown
             plan.remember(SHOWN, "", shown)
+
+    def _shown(self) -> ShownCells:
+        bad = sorted(self.cells.bad_nodes.items())
+        whole = tuple(name for name, mask in bad if mask == self.cells.mask_of(name))
+        return ShownCells(whole, *self.cells.shown(), tuple((name, mask) for name, mask in bad if name not in whole))
 
     def follow(self, cluster: ClusterView) -> None:
         """Nodes were lost or came back; update the VCs that see the change."""
@@ -87,19 +97,27 @@ class CellHealth:
                     vc.books.follow(cluster)
                 self.agenda.trigger(vc).nodes_changed = True
             return
-        for name, is_up in self._machines(cluster).items():
-            if (name in self.cells.bad_nodes) == is_up:
-                self.cells.set_node(name, is_bad=not is_up)
+        for name, mask in self._bad(cluster).items():
+            if self.cells.bad_nodes.get(name, 0) != mask:
+                self.cells.set_bad(name, mask)
                 self.is_stale = True
         self.update_vcs()
 
-    def _machines(self, cluster: ClusterView) -> dict[str, bool]:
-        """Machines that are up and used by Skep alone: cells are guaranteed whole. A machine with GPUs of two types is
-        two nodes, and up if both are."""
-        found = dict.fromkeys(self.hardware.missing, False)
+    def _bad(self, cluster: ClusterView) -> dict[str, int]:
+        """The bad GPUs of each machine: all if it is down, else those that tenants outside Skep use, because cells are
+        guaranteed whole. A machine with GPUs of two types is two nodes, and up if both are."""
+        found = {name: self.cells.mask_of(name) for name in self.hardware.missing}
         for node, leaves in zip(cluster.nodes, self.hardware.leaves, strict=True):
-            if leaves:
-                found[leaves[0].node] = found.get(leaves[0].node, True) and node.is_up and not node.has_others
+            if not leaves:
+                continue
+            name = leaves[0].node
+            mask = 0
+            if not node.is_up:
+                mask = self.cells.mask_of(name)
+            elif others := node.others_mask & (1 << len(leaves)) - 1:
+                positions = [self.cells.nodes[name].index(leaves[gpu]) for gpu in bits(others)]
+                mask = sum(1 << position for position in positions)
+            found[name] = found.get(name, 0) | mask
         return found
 
     def notice(self, now_s: float) -> None:
