@@ -39,24 +39,6 @@ Values = list[float | None]
 """A series; null for unknown values."""
 
 
-# Who asks -----------------------------------------------------------------------------------------------------------
-
-
-class SessionBody(Strict):
-    token: str = Field(min_length=1, max_length=200, pattern=r"^[!-~]+$")
-
-
-class Me(Answer):
-    user: str = Field(description="Empty if unknown.")
-    role: Literal["admin", "owner", "user", "viewer"]
-    vcs: list[str] = Field(description="The VCs of the token; empty: all.")
-    auth: Literal["none", "token"] = Field(description="`none`: this server needs no tokens.")
-
-
-class LoggedOut(Answer):
-    auth: Literal["none", "token"]
-
-
 # The cluster now ----------------------------------------------------------------------------------------------------
 
 

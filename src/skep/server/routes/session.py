@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fastapi import APIRouter, Request
+from pydantic import Field
 from starlette.responses import Response
 
 from skep.server.answers import answer
 from skep.server.context import context_of, identity_of
 from skep.server.identity import Identity, identify, make_cookie
-from skep.server.schemas import errors, write_errors
-from skep.server.shapes import LoggedOut, Me, SessionBody
+from skep.server.schemas import Answer, Strict, errors, write_errors
 
 router = APIRouter(prefix="/api/v1", tags=["session"])
+
+
+class SessionBody(Strict):
+    token: str = Field(min_length=1, max_length=200, pattern=r"^[!-~]+$")
+
+
+class Me(Answer):
+    user: str = Field(description="Empty if unknown.")
+    role: Literal["admin", "owner", "user", "viewer"]
+    vcs: list[str] = Field(description="The VCs of the token; empty: all.")
+    auth: Literal["none", "token"] = Field(description="`none`: this server needs no tokens.")
+
+
+class LoggedOut(Answer):
+    auth: Literal["none", "token"]
 
 
 @router.post("/session", response_model=None, responses={200: {"model": Me}, **write_errors()})
