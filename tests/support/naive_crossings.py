@@ -13,9 +13,8 @@ from skep.core.view import JobView, Trigger, View
 from skep.policies import roster
 from skep.policies.adjust.base import Preemption
 from skep.policies.crossings import EARLY, Crossings, LineHead, NoCrossings
-from skep.policies.lines import Entry, Line
+from skep.policies.lines import Entry, Line, Pending
 from skep.policies.order.base import RISES, TICKS, Key, Order
-from skep.policies.pending import Pending
 
 
 class NaiveCrossings:

@@ -30,9 +30,8 @@ from skep.policies.allocate.runner import Givers, Runner, gain
 from skep.policies.allocate.tournament import Entrant, Home, TournamentRoom, share_out, time_s
 from skep.policies.estimate.duration import Duration
 from skep.policies.job_timers import JobTimers
-from skep.policies.lines import Entry, Line
+from skep.policies.lines import Entry, Line, Pending
 from skep.policies.missing import Trials
-from skep.policies.pending import Pending
 from skep.policies.place import Place
 from skep.policies.reasons import Possible, admits
 

@@ -19,9 +19,8 @@ from typing import ClassVar, NamedTuple, Protocol
 import msgspec
 
 from skep.core.view import JobView, Trigger, View
-from skep.policies.lines import Entry, Line
+from skep.policies.lines import Entry, Line, Pending
 from skep.policies.order.base import TICKS, Key, Order
-from skep.policies.pending import Pending
 
 EARLY = 0.05
 """A crossing that is so many ticks after one, and mostly less, may be at that one except for rounding. If it is not, it

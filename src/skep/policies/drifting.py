@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from skep.core.view import JobView
 from skep.policies.crossings import LineHead, Moving, Quiet
-from skep.policies.lines import Entry, remove_entry
+from skep.policies.lines import Entry, Pending, remove_entry
 from skep.policies.order.base import Drift, Key, Order
-from skep.policies.pending import Pending
 
 
 class Drifter:

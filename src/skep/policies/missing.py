@@ -21,8 +21,7 @@ from skep.core.plan import Plan
 from skep.core.refusal import NEVER, Cause, Refusal
 from skep.core.view import JobView, View
 from skep.policies.explain import Short, put_into_words, short_of
-from skep.policies.lines import Entry, Line
-from skep.policies.pending import Pending
+from skep.policies.lines import Entry, Line, Pending
 from skep.policies.place import Place
 from skep.policies.room import make_room
 

@@ -14,9 +14,8 @@ from skep.core.ports import Planner
 from skep.core.refusal import Cause
 from skep.core.view import JobView, View
 from skep.policies.explain import why_never_fits
-from skep.policies.lines import Line
+from skep.policies.lines import Line, Pending
 from skep.policies.order.base import Order
-from skep.policies.pending import Pending
 from skep.policies.place import Place
 
 

@@ -13,9 +13,8 @@ import msgspec
 from skep.core.job import JobState
 from skep.core.view import JobView
 from skep.policies.crossings import LineHead, Moving, Quiet
-from skep.policies.lines import Entry, remove_entry
+from skep.policies.lines import Entry, Pending, remove_entry
 from skep.policies.order.base import Key, Order
-from skep.policies.pending import Pending
 
 RUNNING = JobState.RUNNING
 

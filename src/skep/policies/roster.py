@@ -15,9 +15,8 @@ from skep.policies.crossings import Crossings, NoCrossings
 from skep.policies.drifting import Drifting
 from skep.policies.job_timers import JobTimers
 from skep.policies.kept_keys import KeptKeys
-from skep.policies.lines import NOT_TRIED, Entry, Line
+from skep.policies.lines import NOT_TRIED, Entry, Line, Pending
 from skep.policies.order.base import RISES, Order
-from skep.policies.pending import Pending
 from skep.policies.place import Place
 from skep.policies.rising import Rising
 from skep.policies.running import Leaving, Running

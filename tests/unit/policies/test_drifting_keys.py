@@ -13,10 +13,9 @@ from skep.core.job import Job, JobState
 from skep.core.model import told
 from skep.policies.crossings import EARLY, LineHead
 from skep.policies.drifting import Drifting
-from skep.policies.lines import Entry, Line
+from skep.policies.lines import Entry, Line, Pending
 from skep.policies.order.base import TICKS
 from skep.policies.order.progress import ProgressAndService
-from skep.policies.pending import Pending
 from skep.policies.running import Running
 
 numbers = st.integers(0, 30)

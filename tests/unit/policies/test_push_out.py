@@ -17,8 +17,8 @@ from skep.experiments.simulate import Experiment, Options
 from skep.policies.adjust.preempt import Preempt
 from skep.policies.crossings import NoCrossings
 from skep.policies.estimate.duration import Duration
+from skep.policies.lines import Pending
 from skep.policies.order.simple import Fifo, Remaining
-from skep.policies.pending import Pending
 from skep.policies.running import Running
 
 

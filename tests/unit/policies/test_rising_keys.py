@@ -11,10 +11,9 @@ from tests.support import job
 from skep.core.cluster import Allocation
 from skep.core.job import Job, JobState
 from skep.policies.crossings import EARLY, LineHead
-from skep.policies.lines import Entry, Line
+from skep.policies.lines import Entry, Line, Pending
 from skep.policies.order.base import TICKS
 from skep.policies.order.simple import LeastAttained
-from skep.policies.pending import Pending
 from skep.policies.rising import Rising
 from skep.policies.running import Running
 
