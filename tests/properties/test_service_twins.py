@@ -199,7 +199,7 @@ MADE: dict[str, Callable[[int], None]] = {
 
 FOUND = {
     "las": (16,),
-    "e-las remaining": (1,),
+    "e-las remaining": (1, 130),
     "tiresias-l": (237,),
     "e-las product": (27, 99, 156, 249),
     "e-las sum": (75, 509, 591),

@@ -44,7 +44,8 @@ class NaiveCrossings:
         return [entry[3] for entry in self.latest(self.order.cutoff(job, key), now_s)]
 
     def latest(self, cutoff: tuple[Key, ...], now_s: float) -> Iterator[Entry]:
-        running = [job for job in self.jobs.values() if job.state is JobState.RUNNING]
+        # `Rising` leaves out jobs that are launching, `Drifting` does not.
+        running = [job for job in self.jobs.values() if job.state is JobState.RUNNING or not self.order.is_even]
         entries = [(job.rank, self.order.running_key(job, now_s), job.seq, job) for job in running]
         yield from sorted([entry for entry in entries if entry > cutoff], reverse=True)
 

@@ -88,8 +88,11 @@ class Preempt:
         for entry in running.crossings.latest(cutoff, view.now_s):
             if entry <= cutoff:
                 return
-            if entry[3].state is RUNNING:
-                yield entry[3]
+            job = entry[3]
+            if may_stop(view, running, job):
+                yield job
+            elif job.state is LAUNCHING and job.decided_s == view.now_s:
+                return  # it is the next to go, as soon as it runs, and not one before it
 
 
 def may_stop(view: View, running: Running, job: JobView) -> bool:
