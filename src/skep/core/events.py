@@ -166,14 +166,27 @@ class ProgressReported(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
     """Coalesced like progress reports, by `ShareGauge` in `core/progress.py`."""
 
 
-class NodeLost(msgspec.Struct, frozen=True, tag=True):
+class NodeLost(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The node is lost and nothing runs there: its jobs have exited, or their exits follow."""
 
     node: str
+    is_said: bool = False
+    """True if a person said so, not the engine."""
 
 
-class NodeBack(msgspec.Struct, frozen=True, tag=True):
+class NodeBack(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The node is there again. What a person said, only a person takes back."""
+
     node: str
+    is_said: bool = False
+
+
+class NodeConditions(msgspec.Struct, frozen=True, tag=True):
+    """What the engine sees that speaks against new jobs on a node (`cordoned`, `not-ready`, a taint); what runs there
+    stays. The list replaces the previous one, and changes nothing that a person said."""
+
+    node: str
+    conditions: tuple[str, ...]
 
 
 class NodeDrained(msgspec.Struct, frozen=True, tag=True):
@@ -278,6 +291,7 @@ Event = (
     | ProgressReported
     | NodeLost
     | NodeBack
+    | NodeConditions
     | NodeDrained
     | NodeUndrained
     | NodeJoined
@@ -300,7 +314,10 @@ ORDER_OF_AN_INSTANT: tuple[tuple[type, ...], ...] = (
         *(TasksSuspended, TasksResumed, SuspendRefused, TasksExited),
     ),
     # Nodes. The exits of a node that is lost belong to the first row: they come before `NodeLost`.
-    (NodeLost, NodeBack, NodeDrained, NodeUndrained, NodeJoined, NodeLeft, NodeChanged, OthersChanged),
+    (
+        *(NodeLost, NodeBack, NodeConditions, NodeDrained, NodeUndrained),
+        *(NodeJoined, NodeLeft, NodeChanged, OthersChanged),
+    ),
     # Changes by admins and by the server itself: steps of their own, with at most events about nodes before them.
     (ClusterChanged, PolicyChanged, PolicyFailed, ClockStepped, JobsForgotten),
     (GroupFormed, GroupEnded),

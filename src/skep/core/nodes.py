@@ -31,12 +31,16 @@ exiting."""
 class NodeHealth:
     """The condition of the nodes, by name, and their pending changes."""
 
-    __slots__ = ("changes", "crowded", "drained", "is_told", "lost", "others")
+    __slots__ = ("changes", "conditions", "crowded", "drained", "is_told", "lost", "others", "said_lost")
 
     def __init__(self) -> None:
         self.lost: set[str] = set()
+        self.said_lost: set[str] = set()
+        """Of the lost nodes, those of which a person said it."""
         self.drained: set[str] = set()
-        """Nodes that must not be used: lost, drained or about to leave."""
+        """By a person."""
+        self.conditions: dict[str, tuple[str, ...]] = {}
+        """By node, what the engine sees that speaks against new jobs there."""
         self.changes: dict[str, NodeSpec | None] = {}
         """Pending changes of nodes (None: the node leaves); changes from earlier steps wait for jobs to exit."""
         self.others: dict[str, Others] = {}
@@ -49,11 +53,18 @@ class NodeHealth:
     def may_use(self, name: str) -> bool:
         others = self.others.get(name)
         is_short = others is not None and others.deficit > 0
-        return not (is_short or name in self.lost or name in self.drained or name in self.changes)
+        is_away = name in self.lost or name in self.drained or name in self.conditions
+        return not (is_short or is_away or name in self.changes)
 
     def unusable(self) -> set[str]:
         short = (name for name, others in self.others.items() if others.deficit)
-        return {*self.lost, *self.drained, *self.changes, *short}
+        return {*self.lost, *self.drained, *self.conditions, *self.changes, *short}
+
+    def forget(self, name: str) -> None:
+        """The node has left."""
+        for names in (self.lost, self.said_lost, self.drained):
+            names.discard(name)
+        self.conditions.pop(name, None)
 
 
 def differences(before: Cluster, after: Cluster) -> list[Membership]:
@@ -132,8 +143,7 @@ def reshape(state: State) -> None:
         else:
             specs[node.index] = GONE if spec is None else spec
             if spec is None:
-                state.health.lost.discard(name)
-                state.health.drained.discard(name)
+                state.health.forget(name)
     free = [number for number, spec in enumerate(specs) if spec == GONE]
     for number, spec in zip(free, joining, strict=False):
         specs[number] = spec

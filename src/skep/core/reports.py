@@ -9,7 +9,7 @@ import msgspec
 
 from skep.core.actions import Setting
 from skep.core.cluster import MemoryPlace
-from skep.core.events import NodeBack, NodeChanged, NodeJoined, NodeLeft, NodeLost, OthersChanged
+from skep.core.events import NodeBack, NodeChanged, NodeConditions, NodeJoined, NodeLeft, NodeLost, OthersChanged
 
 
 class GivenSeat(msgspec.Struct, frozen=True):
@@ -148,6 +148,7 @@ Report = (
     | Overrun
     | NodeLost
     | NodeBack
+    | NodeConditions
     | NodeJoined
     | NodeLeft
     | NodeChanged

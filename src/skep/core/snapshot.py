@@ -84,6 +84,8 @@ class SavedState(msgspec.Struct):
     others: dict[str, Others]
     groups: list[Group]
     knowledge: SavedKnowledge
+    said_lost: list[str] = []
+    conditions: dict[str, tuple[str, ...]] = {}
 
 
 ENCODER = msgspec.msgpack.Encoder()
@@ -127,6 +129,8 @@ def save(state: State) -> SavedState:
         others=state.health.others,
         groups=list(state.groups.values()),
         knowledge=state.known.saved(),
+        said_lost=sorted(state.health.said_lost),
+        conditions=state.health.conditions,
     )
 
 
@@ -219,6 +223,7 @@ def refer(state: State, saved: SavedState) -> None:
     state.needed_by = {name: [jobs[other] for other in others] for name, others in saved.needed_by.items()}
     state.groups = {group.id: group for group in saved.groups}
     state.health.lost, state.health.drained = set(saved.lost), set(saved.drained)
+    state.health.said_lost, state.health.conditions = set(saved.said_lost), saved.conditions
     state.health.changes = saved.node_changes
     state.health.others = saved.others
     state.health.crowded = {name for name, others in saved.others.items() if not others.is_whole}

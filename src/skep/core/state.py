@@ -167,9 +167,11 @@ class State:
         return blank
 
     def unusable(self) -> dict[str, str]:
-        lost, drained, changes = self.health.lost, self.health.drained, self.health.changes
-        there = [name for name in sorted({*lost, *drained}) if name in self.cluster.by_name and name not in changes]
-        return {name: "lost" if name in lost else "drained" for name in there}
+        health = self.health
+        found = {name: ", ".join(conditions) for name, conditions in health.conditions.items()}
+        found |= dict.fromkeys(health.drained, "drained") | dict.fromkeys(health.lost, "lost")
+        there = [name for name in sorted(found) if name in self.cluster.by_name and name not in health.changes]
+        return {name: found[name] for name in there}
 
     @contextlib.contextmanager
     def with_nodes(self, names: Collection[str]) -> Iterator[Plan]:

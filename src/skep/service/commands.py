@@ -301,12 +301,12 @@ def set_node(node: str, state: str, who: str) -> Prepare:
         check_node(writer, node)
         is_lost = node in writer.state.health.lost
         if state == "lost":
-            turn.events += [] if is_lost else [NodeLost(node)]
+            turn.events += [] if node in writer.state.health.said_lost else [NodeLost(node, is_said=True)]
             turn.then.append(lambda engine, epoch: engine.lose_node(epoch, node))
             turn.notify("lost", node, None, who)
             return
         if state == "up":
-            turn.events += [NodeBack(node)] if is_lost else []
+            turn.events += [NodeBack(node, is_said=True)] if is_lost else []
             turn.then.append(lambda engine, epoch: engine.restore_node(epoch, node))
         drain(node, state == "drained", who)(writer, turn)
 

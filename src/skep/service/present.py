@@ -57,7 +57,8 @@ def borrowers(writer: Writer) -> dict[int, Job]:
 def node_state(name: str, state: State) -> str:
     if name in state.health.lost:
         return "lost"
-    return "drained" if name in state.health.drained or name in state.health.changes else "up"
+    is_drained = name in state.health.drained or name in state.health.conditions or name in state.health.changes
+    return "drained" if is_drained else "up"
 
 
 # Nodes --------------------------------------------------------------------------------------------------------------
@@ -200,7 +201,10 @@ def sample(writer: Writer) -> Sample:
         used=sum(book.used + book.borrowed for book in books.values()),
         lent=sum(book.borrowed for book in books.values()),
         bad=sum(counts.get(name, 0) for name in state.health.lost),
-        drained=sum(counts.get(name, 0) for name in {*state.health.drained, *state.health.changes} - state.health.lost),
+        drained=sum(
+            counts.get(name, 0)
+            for name in {*state.health.drained, *state.health.conditions, *state.health.changes} - state.health.lost
+        ),
         vcs=books,
     )
 

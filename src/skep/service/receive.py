@@ -14,6 +14,7 @@ from skep.core.events import (
     Exit,
     JobHeld,
     NodeBack,
+    NodeConditions,
     NodeJoined,
     NodeLeft,
     NodeLost,
@@ -81,6 +82,10 @@ def receive(writer: Writer, now_s: float, report: Report) -> Received | None:
         return None  # The writer itself handles them.
     if isinstance(report, NodeLost | NodeBack):
         is_news = isinstance(report, NodeLost) != (report.node in state.health.lost)
+        is_news = is_news and not (isinstance(report, NodeBack) and report.node in state.health.said_lost)
+        return Received([report]) if is_news and report.node in state.cluster.by_name else None
+    if isinstance(report, NodeConditions):
+        is_news = report.conditions != state.health.conditions.get(report.node, ())
         return Received([report]) if is_news and report.node in state.cluster.by_name else None
     if isinstance(report, OthersChanged):
         known = state.health.others.get(report.node)

@@ -11,6 +11,7 @@ from skep.core.events import (
     Event,
     NodeBack,
     NodeChanged,
+    NodeConditions,
     NodeDrained,
     NodeJoined,
     NodeLeft,
@@ -19,6 +20,7 @@ from skep.core.events import (
     OthersChanged,
 )
 from skep.core.others import NodeUse
+from skep.core.snapshot import dump, load
 
 
 @pytest.fixture
@@ -41,6 +43,34 @@ def test_a_node_that_is_lost_and_drained_needs_both_to_come_back(world: ByHand) 
     world.apply(NodeLost("n1"), NodeDrained("n1"), NodeBack("n1"))
     assert not world.state.health.may_use("n1")
     world.apply(NodeUndrained("n1"))
+    assert world.state.health.may_use("n1")
+
+
+def test_a_heartbeat_does_not_undo_what_a_person_said(world: ByHand) -> None:
+    world.apply(NodeLost("n1", is_said=True), NodeBack("n1"), NodeConditions("n1", ()))
+    assert not world.state.health.may_use("n1")
+    world.apply(NodeLost("n1"), NodeBack("n1", is_said=True))
+    assert world.state.health.may_use("n1")
+    world.apply(NodeDrained("n1"), NodeConditions("n1", ("cordoned",)), NodeConditions("n1", ()))
+    assert not world.state.health.may_use("n1")
+
+
+def test_conditions_are_kept_apart_from_what_a_person_said(world: ByHand) -> None:
+    world.apply(NodeConditions("n1", ("cordoned", "not-ready")), NodeUndrained("n1"), NodeBack("n1", is_said=True))
+    assert not world.state.health.may_use("n1")
+    assert world.state.unusable() == {"n1": "cordoned, not-ready"}
+    again = load(dump(world.state), world.state.cluster.blank())
+    assert not again.health.may_use("n1")
+    assert not again.cluster.by_name["n1"].is_up
+    world.apply(NodeConditions("n1", ()), NodeConditions("nosuch", ("cordoned",)))
+    assert world.state.health.may_use("n1")
+    assert world.state.health.conditions == {}
+
+
+def test_what_was_said_of_a_node_goes_with_it(world: ByHand) -> None:
+    world.apply(NodeLost("n1", is_said=True), NodeConditions("n1", ("cordoned",)))
+    world.apply(NodeLeft("n1"))
+    world.apply(NodeJoined(NodeSpec("n1", 2)))
     assert world.state.health.may_use("n1")
 
 

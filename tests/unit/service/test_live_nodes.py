@@ -10,7 +10,16 @@ from tests.support.snapshot import snapshot
 
 from skep.core.cluster import NodeSpec
 from skep.core.errors import Conflict
-from skep.core.events import ClusterChanged, NodeChanged, NodeJoined, NodeLeft, OthersChanged
+from skep.core.events import (
+    ClusterChanged,
+    NodeBack,
+    NodeChanged,
+    NodeConditions,
+    NodeJoined,
+    NodeLeft,
+    NodeLost,
+    OthersChanged,
+)
 from skep.core.others import NodeUse
 from skep.core.record import decode
 from skep.core.reports import Exited
@@ -129,4 +138,34 @@ def test_a_gpu_of_another_tenant_costs_one_cell_not_the_node(tmp_path: Path) -> 
     world.tell(OthersChanged("n0", ()))
     world.settle()
     assert {world.state(job) for job in jobs} == {"running"}
+    check_log(world)
+
+
+def test_the_engine_cannot_bring_back_a_node_that_a_person_gave_up(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, cluster=LAB)
+    world.ask(commands.set_node("n0", "lost", "ann"))
+    world.tell(NodeBack("n0"), NodeLost("n0"), NodeBack("n0"))
+    assert world.writer.state.health.lost == {"n0"}
+    world.writer.save_snapshot()
+    world.crash()
+    world.tell(NodeBack("n0"))
+    assert world.writer.state.health.lost == {"n0"}
+    world.ask(commands.set_node("n0", "up", "ann"))
+    assert world.writer.state.health.lost == set()
+    world.tell(NodeLost("n0"))
+    world.tell(NodeBack("n0"))
+    assert world.writer.state.health.lost == set()
+    check_log(world)
+
+
+def test_a_cordoned_node_gets_no_new_job_until_it_is_not(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, cluster=LAB)
+    world.tell(NodeConditions("n0", ("cordoned",)), NodeConditions("n0", ("cordoned",)))
+    first, second = world.submit(request(gpus=4), request(gpus=4))
+    world.settle()
+    assert (names(world, first), names(world, second)) == (["n1"], [])
+    world.ask(commands.set_node("n0", "up", "ann"))
+    assert names(world, second) == []
+    world.tell(NodeConditions("n0", ()))
+    assert names(world, second) == ["n0"]
     check_log(world)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from skep.core.events import (
     NodeBack,
     NodeChanged,
+    NodeConditions,
     NodeDrained,
     NodeJoined,
     NodeLeft,
@@ -22,11 +23,27 @@ if TYPE_CHECKING:
 
 def node_lost(state: State, event: NodeLost) -> None:
     state.health.lost.add(event.node)
+    if event.is_said:
+        state.health.said_lost.add(event.node)
     follow_node(state, event.node)
 
 
 def node_back(state: State, event: NodeBack) -> None:
+    if event.is_said:
+        state.health.said_lost.discard(event.node)
+    elif event.node in state.health.said_lost:
+        return
     state.health.lost.discard(event.node)
+    follow_node(state, event.node)
+
+
+def node_conditions(state: State, event: NodeConditions) -> None:
+    if event.node not in state.cluster.by_name:
+        return
+    if event.conditions:
+        state.health.conditions[event.node] = event.conditions
+    else:
+        state.health.conditions.pop(event.node, None)
     follow_node(state, event.node)
 
 
