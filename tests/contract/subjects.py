@@ -42,6 +42,8 @@ class Subject:
     engine: Engine
     can_be_killed = True
     can_break = True
+    is_apart = False
+    """True if its launches are not in the data folder of the store: then it must know whose they are."""
 
     def __init__(self) -> None:
         self.told: list[Report] = []
@@ -53,11 +55,14 @@ class Subject:
 
     # The server's side
 
-    def adopt(self, *actions: Action, known: set[tuple[str, int]] | None = None) -> None:
+    def adopt(
+        self, *actions: Action, known: set[tuple[str, int]] | None = None, store: str = "mine", is_new: bool = False
+    ) -> None:
         """As a server that starts. What it asks for it knows."""
         asked = {(action.job_id, action.launch) for action in actions}
         self.epoch = self.engine.last_epoch() + 1
-        self.engine.adopt(self.epoch, 0.0, Wanted(named(actions, self.cluster), asked if known is None else known))
+        wanted = Wanted(named(actions, self.cluster), asked if known is None else known, set(), store, is_new)
+        self.engine.adopt(self.epoch, 0.0, wanted)
 
     def do(self, *actions: Action) -> None:
         self.engine.execute(self.epoch, 0.0, named(actions, self.cluster))
@@ -136,6 +141,8 @@ class Subject:
 
 
 class Fake(Subject):
+    is_apart = True
+
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.machine = Machine()

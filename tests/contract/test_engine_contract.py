@@ -12,7 +12,7 @@ from skep.core.allocation import Seat
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import NotFound
 from skep.core.events import NodeBack, NodeLost
-from skep.core.ports import Capability, StaleEpoch
+from skep.core.ports import Capability, ForeignStore, StaleEpoch
 from skep.core.reports import Exited, LaunchFailed, Looked, Moved, Progressed, Refused, Resumed, Started, Suspended
 
 SUSPEND, LOGS = Capability.SUSPEND, Capability.LOGS
@@ -448,6 +448,26 @@ def test_a_server_that_was_replaced_is_refused(subject: Subject) -> None:
                 stale()
     assert subject.goes_on()
     assert not subject.of(Exited)
+
+
+def test_a_server_on_another_store_is_refused_and_ends_nothing(subject: Subject) -> None:
+    if not subject.is_apart:
+        pytest.skip("its launches are in the data folder of the store")
+    order = started(subject)
+    subject.crash()
+    for known in ("other", "new"):
+        with pytest.raises(ForeignStore, match=f"another store .*this one is {known}"):
+            subject.adopt(store=known)
+    assert subject.there() == {("1", 1)}
+    subject.adopt(order)
+    assert subject.there() == {("1", 1)}
+    subject.crash()
+    subject.adopt(store="new", is_new=True)
+    assert subject.until(lambda: not subject.there())
+    subject.crash()
+    with pytest.raises(ForeignStore, match=r"another store .new") as refused:
+        subject.adopt(order)
+    assert "--new" in refused.value.hint
 
 
 # Nodes

@@ -23,7 +23,16 @@ from skep.core.actions import (
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import NotFound
 from skep.core.events import NodeBack, NodeLost
-from skep.core.ports import Capability, LogReader, Metrics, StaleEpoch, TaskEnvironment, TaskStatus, Wanted
+from skep.core.ports import (
+    Capability,
+    ForeignStore,
+    LogReader,
+    Metrics,
+    StaleEpoch,
+    TaskEnvironment,
+    TaskStatus,
+    Wanted,
+)
 from skep.core.reports import (
     Exited,
     GivenSeat,
@@ -126,6 +135,7 @@ class Machine:
         self.epoch = 0
         self.lost: set[str] = set()
         self.runs: dict[str, FakeRun] = {}
+        self.store = ""
         self.settled: set[tuple[str, int]] = set()
         """Job and number of every launch whose exit is durable."""
         self.starts: list[tuple[str, int]] = []
@@ -184,7 +194,9 @@ class FakeEngine(NoEngine):
 
     def adopt(self, epoch: int, at_s: float, wanted: Wanted) -> None:
         self._check(epoch)
-        self.machine.epoch = epoch
+        if self.machine.store not in ("", wanted.store) and not wanted.is_new:
+            raise ForeignStore(wanted.store, self.machine.store)
+        self.machine.epoch, self.machine.store = epoch, wanted.store
         for job_id, run in self.machine.runs.items():
             if run.end is None and (job_id, run.launch) not in wanted.known:
                 run.end = Exited(job_id, run.launch, KILLED, was_stopped=True)

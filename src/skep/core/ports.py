@@ -10,7 +10,7 @@ import msgspec
 
 from skep.core.actions import Action, Setting
 from skep.core.cluster import Cluster
-from skep.core.errors import SkepError
+from skep.core.errors import InputError, SkepError
 from skep.core.events import Batch, Event
 from skep.core.memory import Memory
 from skep.core.model import Need
@@ -127,6 +127,10 @@ class Wanted(msgspec.Struct, frozen=True):
     """Job and number of every launch that may exist. Processes of other launches are killed without a report."""
     lost: set[str] = set()
     """Nodes on which nothing may be started."""
+    store: str = ""
+    """The id of the server's store."""
+    is_new: bool = False
+    """True if an admin said that this store may replace the one that the engine knows (`skep up --new`)."""
 
 
 class LogReader(Protocol):
@@ -152,6 +156,17 @@ class StaleEpoch(SkepError):
         self.epoch, self.newer = epoch, newer
 
 
+class ForeignStore(InputError):
+    """The engine runs jobs of another store: this server would end them, so it must not act, and nothing was done."""
+
+    def __init__(self, store: str, known: str) -> None:
+        super().__init__(
+            f"the engine runs jobs of another store ({known}; this one is {store}), which this server would end",
+            hint="start the server on its own store, or give those jobs up with `skep up --new`",
+        )
+        self.store, self.known = store, known
+
+
 class EngineCommands(Protocol):
     """What the writer tells an engine. Each command carries the epoch of its server; an epoch older than the latest one
     raises `StaleEpoch`."""
@@ -161,7 +176,10 @@ class EngineCommands(Protocol):
 
     def adopt(self, epoch: int, at_s: float, wanted: Wanted) -> None:
         """The first command of a server, also after a crash. From now on commands of earlier epochs are refused,
-        durably. The engine reports the status of each launch in `wanted` again."""
+        durably. The engine reports the status of each launch in `wanted` again.
+
+        An engine whose launches are not in the data folder of the store keeps the store's id; another id raises
+        `ForeignStore`, unless `wanted.is_new`, and nothing changes."""
 
     def execute(self, epoch: int, at_s: float, actions: list[Action]) -> None:
         """Start these actions, in order. Results arrive as reports. An action that is not among `capabilities` is

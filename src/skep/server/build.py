@@ -49,6 +49,7 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
         offers=offered_needs(kind.capabilities),
         capabilities=kind.capabilities | kind.ignored,
         measure=measure_of(config.profile),
+        is_new=config.is_new,
     )
     for difference in differences(config, live):
         say(difference)

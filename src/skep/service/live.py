@@ -72,8 +72,10 @@ class Live(Reads):
         offers: frozenset[Need] = frozenset(Need),
         capabilities: frozenset[Capability] = frozenset(Capability),
         measure: Measure = nobody_measured,
+        is_new: bool = False,
     ) -> None:
-        """`cluster` is (name, text). If the store already has a cluster and a policy, the given ones replace them."""
+        """`cluster` is (name, text). If the store already has a cluster and a policy, the given ones replace them.
+        `is_new`: the store may replace another one that the engine knows."""
         self.clock = clock if isinstance(clock, Clock) else Clock(clock, clock)
         self.store = store
         self.retention_s = retention_s
@@ -102,7 +104,7 @@ class Live(Reads):
         # After a restored backup there may be files of jobs that it does not know: their numbers are in use.
         self.writer.next_job = max(self.writer.next_job, self.engine.last_job() + 1)
         store.make_room = self.engine.make_room
-        self.writer.start(self.engine)
+        self.writer.start(self.engine, is_new=is_new)
         self._closing = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, name="writer", daemon=True),

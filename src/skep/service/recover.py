@@ -77,12 +77,12 @@ def _from(store: Store, seq: int, figures: PresentFigures) -> tuple[State, Groun
     return state, ground
 
 
-def wanted(state: State) -> Wanted:
+def wanted(state: State, store: str = "", *, is_new: bool = False) -> Wanted:
     """Actions that may not have reached the engine before the crash. It recognises by launch numbers what it has
     done."""
     held = [job for job in state.jobs.values() if job.held is not None]
     known = {(job.id, launch) for job in held for launch in (job.held_launch, job.launches)}
-    return Wanted(named(resume_actions(state), state.cluster), known, set(state.health.lost))
+    return Wanted(named(resume_actions(state), state.cluster), known, set(state.health.lost), store, is_new)
 
 
 def resume_actions(state: State) -> list[Action]:

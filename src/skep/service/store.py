@@ -6,6 +6,7 @@ have connections of their own and never wait for the writer.
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 import threading
 import zlib
@@ -321,6 +322,10 @@ class Store:
     def meta(self, name: str) -> str | None:
         found = self.reader.execute("SELECT value FROM meta WHERE name=?", (name,)).fetchone()
         return found[0] if found else None
+
+    def own_id(self) -> str:
+        """What distinguishes this store from all others; it stays the same in backups. Written at the first start."""
+        return self.meta("store") or secrets.token_hex(8)
 
     def jobs(self, where: JobFilter, limit: int, after: Cursor | None, order: SortOrder = NEWEST) -> list[StoredJob]:
         return [row for row, _ in self.sorted_jobs(where, limit, after, order)]

@@ -151,13 +151,14 @@ class Writer:
         if events := self.limits.releases():
             self.step(turn, events, None)
 
-    def start(self, engine: EngineCommands) -> None:
+    def start(self, engine: EngineCommands, *, is_new: bool = False) -> None:
         """Start with the engine: repeat what the state wants; the engine recognises by launch numbers what it has
-        already done."""
+        already done. `is_new`: this store may replace another one that the engine knows."""
         self.engine = engine
         self.epoch = max(int(self.store.meta("epoch") or 0), engine.last_epoch()) + 1
-        self.store.commit(Writes(meta={"epoch": str(self.epoch)}))
-        engine.adopt(self.epoch, self.state.now_s, wanted(self.state))
+        store = self.store.own_id()
+        self.store.commit(Writes(meta={"epoch": str(self.epoch), "store": store}))
+        engine.adopt(self.epoch, self.state.now_s, wanted(self.state, store, is_new=is_new))
 
     # Time -------------------------------------------------------------------------------------------------------
 

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 from live_world import LiveWorld, request
-from tests.support.engines import FakeEngine, Machine
+from tests.support.engines import FakeEngine, Machine, NoEngine
 
 from skep.core.actions import Action
-from skep.core.ports import StaleEpoch
+from skep.core.events import ClusterChanged, PolicyChanged
+from skep.core.ports import StaleEpoch, Wanted
 from skep.core.reports import Fenced
 from skep.service.live import Live
 from skep.service.store import Store
 from skep.service.turn import Busy
+from skep.service.writer import Writer
 
 
 def test_every_start_takes_a_later_epoch_and_writes_it_down_first(tmp_path: Path) -> None:
@@ -75,3 +77,22 @@ def test_an_engine_that_was_fenced_ends_its_server(tmp_path: Path) -> None:
     with pytest.raises(StaleEpoch, match="epoch 7"):
         world.tell(Fenced(7))
     world.store.close()
+
+
+def test_a_store_has_an_id_that_it_keeps_and_tells_the_engine(tmp_path: Path) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    class Asked(NoEngine):
+        def adopt(self, epoch: int, at_s: float, wanted: Wanted) -> None:
+            seen.append((wanted.store, wanted.is_new))
+
+    for folder, is_new in (("a", False), ("a", False), ("b", True)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        store = Store(tmp_path / folder / "skep.db")
+        opening = (ClusterChanged("test", "1x1"), PolicyChanged("fifo"))
+        Writer(store, 0.0, opening=opening).start(Asked(), is_new=is_new)
+        store.close()
+    (first, _), (second, _), (other, is_taken) = seen
+    assert first == second != other
+    assert len(first) == 16
+    assert is_taken
