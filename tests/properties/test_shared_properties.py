@@ -16,7 +16,7 @@ from worlds import examples, finish_explaining, fork_of
 
 from skep.clusters import read_layout
 from skep.core.events import Exit, JobSubmitted, TasksExited
-from skep.core.record import repeat
+from skep.core.record import joined, repeat
 from skep.core.snapshot import dump, load
 from skep.experiments.sharing import hardware_cluster
 from skep.metrics.run import JobRow
@@ -166,8 +166,8 @@ def test_a_plan_of_a_shared_cluster_is_taken_back_exactly(sharing: str, data: st
     for mark in marks:
         plan.rollback(mark)
         again = plain.new_plan()
-        for decision in plan.decisions:
-            repeat(plain, again, decision)
+        for together in joined(plan.decisions):
+            repeat(plain, again, together)
         assert snapshot_cluster(state.cluster) == snapshot_cluster(plain.cluster)
         assert [one.state for one in state.jobs.values()] == [one.state for one in plain.jobs.values()]
         again.rollback(0)
