@@ -104,6 +104,12 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 show_default=True,
                 help="When a job that ends inside a round is counted as finished.",
             ),
+            click.option(
+                "--weights",
+                default="",
+                metavar="users.a=2,vcs.b=3",
+                help="Weights of users and virtual clusters, for policies that share between them.",
+            ),
             click.option("--vc-map", default="", metavar="a=b,…", help="Rename virtual clusters of the trace."),
             click.option("--private", is_flag=True, help="Give each virtual cluster hardware of its own."),
             click.option("--by-number", is_flag=True, help="Share by numbers of GPUs only, not by cells."),
@@ -239,6 +245,7 @@ def read_inputs(given: dict[str, Any]) -> tuple[Trace, Profile | None]:
 
 
 def options_of(given: dict[str, Any], seed: int) -> Options:
+    from skep.core.weights import read_weights
     from skep.experiments.setup import check_options
     from skep.experiments.simulate import Options
 
@@ -250,6 +257,7 @@ def options_of(given: dict[str, Any], seed: int) -> Options:
         finish_at_boundary=given["round_finish"] == "boundary",
         failures=given["failures"],
         keep_history=given["html"] is not None,
+        weights=read_weights(given["weights"]),
         estimate_error=given["estimate_error"],
     )
     return check_options(options, given["policies"], flag)

@@ -171,6 +171,8 @@ class OpenSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """It ends after it has held its allocation for this long."""
     share: Share | None = None
     """How it wants to share its GPUs; None: no preference."""
+    weight: float = 1.0
+    """Its weight against other jobs, for policies that divide GPU time between jobs."""
 
     @property
     def elastic_role(self) -> int:

@@ -18,6 +18,7 @@ from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.core.state import State
 from skep.core.step import Scheduler
+from skep.core.weights import EQUAL, Weights
 from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
 from skep.experiments.known import Known
@@ -50,6 +51,8 @@ class Options(msgspec.Struct, frozen=True):
     finish_at_boundary: bool = False
     failures: str = ""
     keep_history: bool = False
+    weights: Weights = EQUAL
+    """Of users and virtual clusters."""
     estimate_error: float = 0.0
     """The error of the owner's estimate that policies get; 0: the true duration (`experiments/owners.py`)."""
 
@@ -74,6 +77,7 @@ class Experiment(msgspec.Struct, dict=True):
             round_s=self.options.round_s,
             vcs=self.vcs,
             typical=self.typical,
+            weights=self.options.weights,
             texts=self.texts,
         )
         return build_whole(policy, setting, self.layout, self.sharing)

@@ -60,6 +60,7 @@ def _spec(request: Request, job_id: str, shape: Shape, group: GroupRef | None, n
         needs_groups=needs.groups,
         time_limit_s=request.time_limit_s,
         share=_share(request.share),
+        weight=request.weight,
     )
 
 

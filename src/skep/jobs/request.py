@@ -121,6 +121,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     secrets: dict[str, str] = {}
     """Environment variables of every task that are never shown."""
     share: OfShare | None = None
+    weight: float = 1.0
+    """Its weight against other jobs."""
     parameters: dict[str, str] = {}
     """What distinguishes it from others of its group; the values of its sweep."""
 

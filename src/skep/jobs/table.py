@@ -273,6 +273,9 @@ ELASTIC: Table = {
     "min": JobField(whole(1, fields.TASKS_MAX), "The fewest tasks."),
     "max": JobField(whole(1, fields.TASKS_MAX), "The most tasks."),
 }
+WEIGHT = Kind(
+    "above 0, at most 1,000,000", {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": WEIGHT_MAX}, _weight
+)
 GROUP: Table = {
     "name": JobField(NAME, "The name of the group; the same name of another user or VC is another group.", "required"),
     "kind": JobField(choice(KINDS), "A `sweep` sets it."),
@@ -286,11 +289,7 @@ GROUP: Table = {
     ),
     "index": JobField(whole(0, INDEX_MAX), "Its number there; a sweep counts its jobs from 0."),
     "weight": JobField(
-        Kind(
-            "above 0, at most 1,000,000",
-            {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": WEIGHT_MAX},
-            _weight,
-        ),
+        WEIGHT,
         "Its weight against other groups, for policies that share between groups.",
     ),
     "ends_when": JobField(
@@ -371,6 +370,7 @@ JOB: Table = {
         "more than `test` needs a grant.",
         "`test`",
     ),
+    "weight": JobField(WEIGHT, "Its weight against other jobs, for policies that divide GPU time between jobs."),
     "gang": JobField(FLAG, "All tasks start together or none; `false`: each starts when it can."),
     "elastic": JobField(
         part(ELASTIC, "`{role, min, max}`", None, "min", "max"),

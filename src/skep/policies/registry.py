@@ -20,6 +20,7 @@ from skep.core.model import JobSpec
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.core.view import ClusterView
+from skep.core.weights import EQUAL, Weights
 from skep.files.text import Texts
 
 ZOO = (
@@ -74,6 +75,8 @@ class Setting(msgspec.Struct, frozen=True):
     """Typical requests of jobs, used by `place=fgd`. None: it uses the requests of the latest jobs."""
     offers: frozenset[Need] = frozenset(Need)
     """What the engine offers; a policy decides without the rest."""
+    weights: Weights = EQUAL
+    """Of users and virtual clusters."""
     texts: Texts = msgspec.field(default_factory=Texts)
     """If given, collects the files that policies are made of."""
 

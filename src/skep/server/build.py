@@ -46,6 +46,7 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
         retention_s=config.keep_days * DAY_S,
         on_fault=on_fault,
         limits=config.limits,
+        weights=config.weights,
         offers=offered_needs(kind.capabilities),
         capabilities=kind.capabilities | kind.ignored,
         measure=measure_of(config.profile),

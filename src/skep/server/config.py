@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from skep.core.errors import InputError, did_you_mean
+from skep.core.weights import EQUAL, WEIGHT_MAX, Weights
 from skep.engines.local.accounts import SUBMITTER, check_run_as
 from skep.engines.local.upkeep import DiskRules
 from skep.files.document import Field, read_document
@@ -28,7 +29,7 @@ RESERVE_SHARE, RESERVE_MAX = 0.05, 2 << 30
 ENGINES = ("local",)
 KEYS = (
     *("cluster", "policy", "engine", "data", "host", "port", "auth", "names", "keep_days", "limits", "run_as"),
-    *("job_files", "profile", "disk"),
+    *("job_files", "profile", "disk", "weights"),
 )
 
 
@@ -53,6 +54,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_days: float = 30.0
     """Ended jobs are deleted after this many days."""
     limits: LimitRules = UNLIMITED
+    weights: Weights = EQUAL
+    """Of users and VCs, for policies that share between them."""
     disk: DiskRules = DiskRules()
     """What jobs leave of the disk."""
     run_as: str = ""
@@ -152,6 +155,8 @@ def _value(key: str, field: Field, data: Path) -> Any:
         return read_limits(field, default_limits(data))
     if key == "disk":
         return read_disk(field, default_disk(data))
+    if key == "weights":
+        return read_weights(field)
     if key == "names":
         return tuple(name.text().lower() for name in field.items())
     word = field.text(f"the {key}")
@@ -160,6 +165,17 @@ def _value(key: str, field: Field, data: Path) -> Any:
     if key == "run_as" and (expected := check_run_as(word)):
         raise field.fault(expected)
     return word
+
+
+def read_weights(field: Field) -> Weights:
+    """The section `weights`: users and VCs that do not have weight 1."""
+    given = field.fields(("users", "vcs"))
+    return Weights(
+        **{
+            kind: {name: each.number(above=0.0, most=WEIGHT_MAX) for name, each in of.fields().items()}
+            for kind, of in given.items()
+        }
+    )
 
 
 def read_disk(field: Field, base: DiskRules) -> DiskRules:

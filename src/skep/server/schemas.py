@@ -185,6 +185,7 @@ class JobRequest(Answer):
     hold: bool
     secrets: dict[str, str]
     share: OfShareSchema | None
+    weight: float
     parameters: dict[str, str] = Field(description="What distinguishes it from others of its group, as in a sweep.")
 
 

@@ -24,6 +24,7 @@ from skep.core.model import GroupRef
 from skep.core.needs import Need
 from skep.core.ports import Capability, Engine
 from skep.core.reports import Report
+from skep.core.weights import EQUAL, Weights
 from skep.files.untrusted import Gone
 from skep.jobs.core import to_core
 from skep.jobs.request import UNLIMITED, LimitRules, Request
@@ -73,6 +74,7 @@ class Live(Reads):
         capabilities: frozenset[Capability] = frozenset(Capability),
         measure: Measure = nobody_measured,
         is_new: bool = False,
+        weights: Weights = EQUAL,
     ) -> None:
         """`cluster` is (name, text). If the store already has a cluster and a policy, the given ones replace them.
         `is_new`: the store may replace another one that the engine knows."""
@@ -95,6 +97,7 @@ class Live(Reads):
             offers=offers,
             capabilities=capabilities,
             measure=measure,
+            weights=weights,
         )
         self.writer = open_writer(store, lambda: make(store, self.clock()))
         override(self.writer, cluster, policy, self.clock())

@@ -35,6 +35,7 @@ from skep.core.refusal import Cause, Refusal
 from skep.core.snapshot import fork
 from skep.core.state import State
 from skep.core.step import PlannerChange, Scheduler
+from skep.core.weights import EQUAL, Weights
 from skep.core.why import why
 from skep.files.text import Texts
 from skep.policies.idle import NO_POLICY
@@ -150,6 +151,8 @@ class Ground(msgspec.Struct):
     """The text of each file of the `policy`, the `previous` one, and the policies in the `cluster`, by path."""
     offers: frozenset[Need] = frozenset(Need)
     """What the engine can do."""
+    weights: Weights = EQUAL
+    """Of users and virtual clusters."""
     _guaranteed: dict[str, int] | None = None
 
     def read(self) -> Cluster:
@@ -203,7 +206,7 @@ class Ground(msgspec.Struct):
 
     def planner(self, cluster: Cluster) -> Planner:
         texts = Texts({**self.files.get("cluster", {}), **self.files.get("policy", {})})
-        return build_whole(self.policy, Setting(cluster, texts=texts, offers=self.offers), self.layout)
+        return build_whole(self.policy, Setting(cluster, texts=texts, offers=self.offers, weights=self.weights), self.layout)
 
 
 class Planning:

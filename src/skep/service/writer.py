@@ -43,6 +43,7 @@ from skep.core.record import Entry, PlanRecord, encode
 from skep.core.reports import Exited, Fenced, LaunchFailed, Launching, Looked, Report
 from skep.core.snapshot import dump, fork
 from skep.core.timers import BACK_OFF
+from skep.core.weights import EQUAL, Weights
 from skep.jobs.request import UNLIMITED, LimitRules, Request
 from skep.policies.idle import NO_POLICY
 from skep.service.book import Book, Record, owner_of, shown_state
@@ -93,6 +94,7 @@ class Writer:
         offers: frozenset[Need] = frozenset(Need),
         capabilities: frozenset[Capability] = frozenset(Capability),
         measure: Measure = nobody_measured,
+        weights: Weights = EQUAL,
     ) -> None:
         """`opening` is the cluster and the policy for a new store; policies are called through `call`; `capabilities`
         are what jobs may ask of the engine; `measure` returns the speeds that are known on a cluster."""
@@ -118,7 +120,7 @@ class Writer:
         """The needs that user-written policies have declared since the start."""
         self.figures = PresentFigures(measure)
         self.state, self.ground = recover(store, self.figures)
-        self.ground.offers = offers
+        self.ground.offers, self.ground.weights = offers, weights
         self.reports = Reports()
         self.planning = Planning(call)
         self.snapshot_at = self.state.event_count + SNAPSHOT_EVERY

@@ -17,6 +17,7 @@ from skep.traces.table import (
     identity,
     seconds,
     shape_cache,
+    weight,
     whole,
 )
 
@@ -62,6 +63,7 @@ def _parser(columns: Columns, profile: Throughputs) -> RowParser:
             expect_s=work_s,
             deadline_s=_deadline(row[columns["slo"]], work_s),
             steps=steps,
+            weight=weight(row[columns["priority_weight"]], "priority_weight"),
         )
         return seconds(row[columns["arrival_s"]], "arrival_s"), work_s, spec
 

@@ -32,6 +32,7 @@ from skep.traces.table import (
     printable,
     shape_cache,
     span,
+    weight,
     whole,
 )
 
@@ -94,6 +95,7 @@ _CHECKS: dict[str, Callable[[str, str], Any]] = {
     "model": _text,
     "gpu_type": _types,
     "priority": _priority,
+    "weight": weight,
     "min_gpus": _at_least_one,
     "max_gpus": _at_least_one,
     "spans_types": _flag,
@@ -109,7 +111,7 @@ _CHECKS: dict[str, Callable[[str, str], Any]] = {
     "needs": _needs,
     "share": _mode,
     "limit_milli": _milli,
-    "weight": _at_least_one,
+    "share_weight": _at_least_one,
     "affinity": _text,
     "anti_affinity": _text,
     "exclusion": _text,
@@ -161,6 +163,8 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
         if "group" in given:
             given["group"] = member(given["group"])
         of_share = {name: given.pop(name) for name in share_names if name in given}
+        if "share_weight" in of_share:
+            of_share["weight"] = of_share.pop("share_weight")
         if of_share:
             given["share"] = Share(of_share.pop("share", ""), **of_share)
         ways = shapes(gpus, gpu_types=types, **wants)
@@ -172,7 +176,7 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
     return parse
 
 
-_OF_SHARE = ("share", *Share.__struct_fields__[1:])
+_OF_SHARE = ("share", *("share_weight" if name == "weight" else name for name in Share.__struct_fields__[1:]))
 _OF_SHAPE = ("spans_types", "gpu_milli", "gpu_mem_gib", "cpu", "memory_gib")
 
 

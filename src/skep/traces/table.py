@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from skep.core.errors import InputError, did_you_mean
 from skep.core.model import JobSpec, Shape, gpu_shape
+from skep.core.weights import WEIGHT_MAX
 from skep.files.text import load_text
 from skep.traces.trace import Trace, TraceJob
 
@@ -281,3 +282,10 @@ def _number(cell: str) -> float:
         return math.nan
     # Python reads 1_000 as a number, which no trace means.
     return value if "_" not in cell else math.nan
+
+
+def weight(cell: str, column: str) -> float:
+    found = amount(cell, column)
+    if not 0 < found <= WEIGHT_MAX:
+        raise bad_cell(cell, column, f"a number above 0, at most {WEIGHT_MAX:,.0f}")
+    return found
