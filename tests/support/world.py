@@ -156,9 +156,10 @@ class WorldCourse:
             actions = self.scheduler.step(batch.at_s, events)
             if observer is not None:
                 observer(batch.at_s, events)
-            if not actions:
+            solved = self.scheduler.take_solved()
+            if not (actions or solved):
                 return True
-            events = self.engine.execute(batch.at_s, actions)
+            events = [*self.engine.execute(batch.at_s, actions), *solved]
 
     def fork(self, planner: Planner) -> WorldCourse:
         """A copy from here on: the state restored from its snapshot, and a newly attached planner."""
@@ -192,10 +193,10 @@ def use(course: WorldCourse, world: World, observer: Observer | None = None) -> 
     now_s, change = course.state.now_s, PlannerChange(make=lambda cluster: world.planner())
     events: list[Event] = [PolicyChanged(world.policy)]
     actions = course.scheduler.step(now_s, events, change)
-    while actions:
+    while actions or course.scheduler.solved:
         if observer is not None:
             observer(now_s, events)
-        events = course.engine.execute(now_s, actions)
+        events = [*course.engine.execute(now_s, actions), *course.scheduler.take_solved()]
         actions = course.scheduler.step(now_s, events)
     if observer is not None:
         observer(now_s, events)

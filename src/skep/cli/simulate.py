@@ -96,6 +96,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 metavar="SPEC",
                 help="mtbf=S,repair=S, or a CSV of node,down_s,up_s.",
             ),
+            click.option("--solve-s", default=0.0, metavar="S", help="How long the solvers of policies take."),
             click.option("--round-s", default=0.0, metavar="S", help="Decide only every S seconds."),
             click.option(
                 "--round-finish",
@@ -256,6 +257,7 @@ def options_of(given: dict[str, Any], seed: int) -> Options:
         round_s=given["round_s"],
         finish_at_boundary=given["round_finish"] == "boundary",
         failures=given["failures"],
+        solve_s=seconds("--solve-s", given["solve_s"]),
         keep_history=given["html"] is not None,
         weights=read_weights(given["weights"]),
         estimate_error=given["estimate_error"],

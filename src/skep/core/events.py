@@ -261,6 +261,17 @@ class ClusterChanged(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The text of each policy file that its VCs name, by path."""
 
 
+class Solved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The answer to what a planner asked (`core/solving.py`), or why there is none: the last answer stays in force."""
+
+    number: int
+    """The number of the question."""
+    at: tuple[str, str] = ("", "")
+    """The VC and the pinned cell of the planner; two empty texts for that of the whole cluster."""
+    answer: bytes | None = None
+    error: str = ""
+
+
 class ClockStepped(msgspec.Struct, frozen=True, tag=True):
     """The clock was set forward by this much although no time has passed. Alone in its batch."""
 
@@ -302,6 +313,7 @@ Event = (
     | PolicyChanged
     | PolicyFailed
     | ClusterChanged
+    | Solved
     | ClockStepped
     | TimerDue
 )
@@ -324,6 +336,7 @@ ORDER_OF_AN_INSTANT: tuple[tuple[type, ...], ...] = (
     (JobSubmitted,),
     # Requests of owners, perhaps about a job of this instant; also a hold that follows a failure.
     (JobHeld, JobReleased, StopRequested, PriorityChanged),
+    (Solved,),
     (TimerDue,),
 )
 RANKS = {kind: rank for rank, kinds in enumerate(ORDER_OF_AN_INSTANT) for kind in kinds}

@@ -21,7 +21,8 @@ from skep.core.group import Group
 from skep.core.job import Job, JobState
 from skep.core.memory import JOB, WHOLE_PLANNER, At, MemoryChange, Slot
 from skep.core.refusal import Cause
-from skep.core.view import JobView
+from skep.core.solving import ASKED, Asked
+from skep.core.view import JobView, View
 
 PENDING, LAUNCHING, RUNNING = JobState.PENDING, JobState.LAUNCHING, JobState.RUNNING
 SUSPENDED, STOPPING = JobState.SUSPENDED, JobState.STOPPING
@@ -134,6 +135,8 @@ class Plan(msgspec.Struct, eq=False):
     """Groups to end: their members are stopped and do not restart."""
     memory: list[MemoryChange] = []
     """What the policy wants to remember."""
+    asks: list[tuple[At, Asked]] = []
+    """Questions for solvers, by the part of the memory whose planner asks."""
     wake_s: float | None = None
     """When the planner wants to be called again if nothing happens before."""
     _steps: list[Step] = []
@@ -363,6 +366,14 @@ class Plan(msgspec.Struct, eq=False):
     def keep(self, change: MemoryChange) -> None:
         self.memory.append(change)
         self._steps.append(self.memory)
+
+    def ask(self, view: View) -> None:
+        """Ask for an answer to the planner's problem on the present state (`core/solving.py`). A plan that asks decides
+        nothing else: the planner is called again, with the answer if it comes at once."""
+        asked = Asked(view.version, view.now_s)
+        self.remember(ASKED, "", asked)
+        self.asks.append((self._at, asked))
+        self._steps.append(self.asks)
 
     def wake(self, at_s: float | None) -> None:
         """Call the planner again at this time, if nothing happens before."""

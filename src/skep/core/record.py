@@ -14,9 +14,10 @@ from skep.core.actions import JobSetting
 from skep.core.cluster import Allocation
 from skep.core.errors import InvariantBroken
 from skep.core.events import Event
-from skep.core.memory import MemoryChange
+from skep.core.memory import At, MemoryChange
 from skep.core.plan import Decision, GroupEnd, Plan
 from skep.core.refusal import Cause
+from skep.core.solving import Asked
 from skep.core.state import State
 
 NO_BUNDLE = contextlib.nullcontext()
@@ -34,6 +35,7 @@ class PlanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     wake_s: float | None = None
     ends: list[GroupEnd] = []
     leases: list[tuple[str, float]] = []
+    asks: list[tuple[At, Asked]] = []
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -54,6 +56,7 @@ def record(plan: Plan) -> PlanRecord:
         memory=list({change.name: change for change in plan.memory}.values()),
         wake_s=plan.wake_s,
         ends=plan.ends,
+        asks=plan.asks,
         leases=[(job.id, until_s) for job, until_s in plan.leases],
     )
 
@@ -80,6 +83,7 @@ def say(state: State, plan: Plan, logged: PlanRecord) -> None:
         plan.keep(change)
     for setting in logged.settings:
         plan.set(setting)
+    plan.asks = logged.asks  # what they remember is among the memory
     for job_id, until_s in logged.leases:
         plan.extend(state.jobs[job_id], until_s)
     plan.wake(logged.wake_s)

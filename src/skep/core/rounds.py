@@ -21,6 +21,11 @@ def next_boundary(now_s: float, round_s: float) -> float:
     return (math.floor(rounds + slack(rounds)) + 1) * round_s
 
 
+def is_same(one_s: float, other_s: float) -> bool:
+    """True if two times differ only by rounding."""
+    return abs(one_s - other_s) <= 1e-9 * max(abs(one_s), abs(other_s), 1.0)
+
+
 def slack(rounds: float) -> float:
     """Tolerance for rounding when a time is compared with a multiple of the round."""
     return max(1e-9, 4 * math.ulp(rounds))
@@ -41,3 +46,4 @@ def gather(gathered: Trigger, trigger: Trigger) -> None:
     gathered.returned += trigger.returned
     gathered.ended += trigger.ended
     gathered.nodes_changed |= trigger.nodes_changed
+    gathered.solved += trigger.solved

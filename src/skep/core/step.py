@@ -10,10 +10,12 @@ import msgspec
 from skep.core.actions import Action
 from skep.core.cluster import Cluster
 from skep.core.errors import InvariantBroken
-from skep.core.events import Event
+from skep.core.events import Event, Solved
+from skep.core.memory import At
 from skep.core.plan import Plan
 from skep.core.ports import Planner
-from skep.core.rounds import everything, gather, is_boundary, next_boundary
+from skep.core.rounds import everything, gather, is_boundary, is_same, next_boundary
+from skep.core.solving import Asked, Problem, Unsolved, solve_here
 from skep.core.state import State
 from skep.core.view import Trigger
 
@@ -34,12 +36,29 @@ class PlannerChange(msgspec.Struct):
     make: Callable[[Cluster], Planner]
 
 
-class Scheduler:
-    """The state and the planner that decides on it. All decisions, live and simulated, are made here."""
+Answers = Callable[[Planner, State, At, Asked], Solved | None]
+"""Takes a question of a planner. Returns the answer if it comes at once; otherwise the event comes later."""
 
-    def __init__(self, state: State, planner: Planner) -> None:
+
+def answer_at_once(planner: Planner, state: State, at: At, asked: Asked) -> Solved:
+    """As simulations do it."""
+    problem: Problem = planner.problem(state, state.memory, at)  # type: ignore[attr-defined]  # it has asked
+    try:
+        return Solved(asked.number, at, solve_here(problem))
+    except Unsolved as error:
+        return Solved(asked.number, at, error=str(error))
+
+
+class Scheduler:
+    """The state and the planner that decides on it. All decisions, live and simulated, are made here. `answers` takes
+    the questions of planners that ask."""
+
+    def __init__(self, state: State, planner: Planner, answers: Answers = answer_at_once) -> None:
         self.state = state
         self.planner = planner
+        self.answers = answers
+        self.solved: list[Event] = []
+        """Answers that came at once: events for the next step, at the same time."""
         self.plans: list[Plan] = []
         """The plans of the last step, in order."""
         self.wakes_in_vain = 0
@@ -73,10 +92,11 @@ class Scheduler:
         state, planner = self.state, self.planner
         plans: list[Plan] = []
         self.plans = plans
-        while state.is_woken:
+        is_asking = False
+        while state.is_woken or is_asking:
             if len(plans) == PLANS_MAX:
                 raise InvariantBroken(f"the planner does not settle: {PLANS_MAX} decisions in one step")
-            plan = self._plan_round() if planner.round_s else planner.plan(state, state.memory, state.trigger)
+            plan = self._plan_round(is_asking) if planner.round_s else planner.plan(state, state.memory, state.trigger)
             wake_s = plan.wake_s
             if wake_s is not None and not wake_s > state.now_s + WAKE_STEP_S:
                 self._refuse_restlessness(plan, wake_s)
@@ -84,6 +104,18 @@ class Scheduler:
                 self.wakes_in_vain = 0
             state.commit(plan)
             plans.append(plan)
+            is_asking = bool(plan.asks) and not self._ask(plan)
+
+    def _ask(self, plan: Plan) -> bool:
+        """True if an answer came at once: it is the next event. Otherwise the planner goes on with the last answer."""
+        found = [self.answers(self.planner, self.state, at, asked) for at, asked in plan.asks]
+        self.solved += [each for each in found if each is not None]
+        return any(each is not None for each in found)
+
+    def take_solved(self) -> list[Event]:
+        """What came at once since the last call, for the next step."""
+        solved, self.solved = self.solved, []
+        return solved
 
     def _refuse_restlessness(self, plan: Plan, wake_s: float) -> None:
         """A planner that asks to be woken at once, again and again, would hang a simulation and keep the disk of a
@@ -98,15 +130,28 @@ class Scheduler:
         if self.wakes_in_vain > WAKES_MAX or self.at_once > AT_ONCE_MAX:
             raise InvariantBroken(f"it asks to be woken at once, again and again, at {state.now_s:g} s")
 
-    def _plan_round(self) -> Plan:
+    def _plan_round(self, is_asking: bool) -> Plan:
+        """`is_asking`: the planner of this boundary has asked, and goes on without the answer."""
         state, trigger, round_s = self.state, self.state.trigger, self.planner.round_s
         gather(self.gathered, trigger)
-        if trigger.is_timer or is_boundary(state.now_s, round_s):
+        if self._drifts():
+            is_due = trigger.is_timer or not state.held_jobs or is_same(state.wake_s, state.now_s + round_s)
+        else:
+            is_due = trigger.is_timer or is_boundary(state.now_s, round_s)
+        if is_due or is_asking:
             gathered, self.gathered = self.gathered, Trigger()
             gathered.is_timer = True
             plan = self.planner.plan(state, state.memory, gathered)
         else:
             plan = state.new_plan()
         is_busy = state.pending_count or state.held_jobs or plan.decisions
-        plan.wake_s = next_boundary(state.now_s, round_s) if is_busy else None
+        following_s = next_boundary(state.now_s, round_s)
+        if self._drifts():
+            following_s = state.now_s + round_s if is_due or is_asking else state.wake_s
+        plan.wake_s = following_s if is_busy else None
         return plan
+
+    def _drifts(self) -> bool:
+        """True if a round begins when the one before ends, which is as soon as all of its jobs have ended; otherwise
+        at multiples of the round."""
+        return getattr(self.planner, "drifts", False)

@@ -315,11 +315,13 @@ class Trigger(msgspec.Struct, eq=False):
     """True if one of these is on shared GPUs, where the others slow down."""
     nodes_changed: bool = False
     is_timer: bool = False
+    solved: list[tuple[str, str]] = []
+    """The planners, by the part of the memory, whose questions were answered or could not be."""
 
     def wakes(self) -> bool:
         """True if the planner must be called."""
         jobs = self.submitted or self.ended or self.returned or self.withdrawn
-        return bool(jobs) or self.is_timer or self.nodes_changed or self.is_slowed
+        return bool(jobs or self.solved) or self.is_timer or self.nodes_changed or self.is_slowed
 
     def add_start(self, job: JobView) -> bool:
         """Returns whether the planner has to be asked because of it."""

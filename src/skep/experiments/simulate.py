@@ -19,6 +19,7 @@ from skep.core.ports import Planner
 from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.core.weights import EQUAL, Weights
+from skep.engines.sim.delayed import Delayed
 from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
 from skep.experiments.known import Known
@@ -50,6 +51,8 @@ class Options(msgspec.Struct, frozen=True):
     round_s: float = 0.0
     finish_at_boundary: bool = False
     failures: str = ""
+    solve_s: float = 0.0
+    """How long solvers need for an answer."""
     keep_history: bool = False
     weights: Weights = EQUAL
     """Of users and virtual clusters."""
@@ -113,7 +116,11 @@ class Experiment(msgspec.Struct, dict=True):
         fold = HistoryFold(state) if self.options.keep_history else None
         observers = [fold, OnProgress(engine, report) if report is not None else None]
         try:
-            run(Scheduler(state, planner), engine, all_of(observers), tally.note)
+            if self.options.solve_s:
+                slow = Delayed(engine, self.options.solve_s)
+                run(Scheduler(state, planner, slow.ask), slow, all_of(observers), tally.note)
+            else:
+                run(Scheduler(state, planner), engine, all_of(observers), tally.note)
         except Exception as error:
             raise own_fault(policy, error) from error
         rows = job_rows(state)

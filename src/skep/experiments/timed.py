@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from skep.core.memory import Memory
+from skep.core.memory import At, Memory
 from skep.core.plan import Decision, Plan
 from skep.core.ports import Planner
 from skep.core.refusal import Refusal
+from skep.core.solving import Problem
 from skep.core.view import JobView, Trigger, View
 from skep.metrics.quantile import high_quantile
 
@@ -24,6 +25,7 @@ class Timed:
         self.name = planner.name
         self.round_s = planner.round_s
         self.declared, self.needs_in = planner.declared, planner.needs_in
+        self.drifts = getattr(planner, "drifts", False)
         self.seconds: list[float] = []
 
     def attach(self, view: View, memory: Memory) -> None:
@@ -36,6 +38,10 @@ class Timed:
         if self.on_decisions is not None and plan.decisions:
             self.on_decisions(view.now_s, plan.decisions)
         return plan
+
+    def problem(self, view: View, memory: Memory, at: At) -> Problem:
+        found: Problem = self.planner.problem(view, memory, at)  # type: ignore[attr-defined]  # it has asked
+        return found
 
     def why_never(self, view: View, job: JobView) -> str:
         return self.planner.why_never(view, job)

@@ -116,6 +116,14 @@ class _LiveCollector:
         yield GaugeMetricFamily(
             "skep_policies_replaced", "Of these, those that are still replaced.", stats["policies_replaced"]
         )
+        yield CounterMetricFamily(
+            "skep_solver_failures", "Questions of policies that had no answer.", stats["solver_failures"]
+        )
+        age = GaugeMetricFamily("skep_solver_answer_age_seconds", "Age of the answer in force, by VC.", labels=["vc"])
+        for each in stats["solvers"]:
+            if each.answered_s is not None:
+                age.add_metric([each.vc], max(self._live.clock() - each.answered_s, 0.0))
+        yield age
         yield GaugeMetricFamily("skep_decision_longest_seconds", "The longest time a policy took to decide.", longest_s)
         yield CounterMetricFamily("skep_decisions", "Number of decisions.", stats["decisions"])
         yield CounterMetricFamily("skep_events", "Events written to the log.", stats["events"])

@@ -25,6 +25,7 @@ from skep.core.events import (
     NodeUndrained,
     PolicyChanged,
     PriorityChanged,
+    Solved,
     StopRequested,
 )
 from skep.core.job import Job, JobState
@@ -476,3 +477,15 @@ def what_differs(before: NodeSpec, after: NodeSpec) -> str:
 
 def shown(value: object) -> str:
     return "unlimited" if value == UNLIMITED else str(value or "none")
+
+
+def solved(event: Solved) -> Prepare:
+    """The answer of a solver, or why there is none."""
+
+    def prepare(writer: Writer, turn: Turn) -> None:
+        turn.events.append(event)
+        if event.error:
+            writer.solver_failures += 1
+            turn.notify("solver", f"no new answer for the policy: {event.error}; the last answer stays in force")
+
+    return prepare

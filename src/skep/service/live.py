@@ -38,6 +38,7 @@ from skep.service.progress import Measure, nobody_measured
 from skep.service.reads import Reads, as_event
 from skep.service.recover import DAMAGE
 from skep.service.sight import EVERYTHING, Sight
+from skep.service.solvers import Solvers
 from skep.service.store import Notice, Store
 from skep.service.turn import Busy, Command
 from skep.service.values import Json
@@ -108,6 +109,9 @@ class Live(Reads):
         self.writer.next_job = max(self.writer.next_job, self.engine.last_job() + 1)
         store.make_room = self.engine.make_room
         self.writer.start(self.engine, is_new=is_new)
+        self.solvers = Solvers(lambda event: self._inbox.put(Command(commands.solved(event), Future())))
+        self.writer.solve = self.solvers.ask
+        self.writer.pass_questions()
         self._closing = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, name="writer", daemon=True),
@@ -231,6 +235,7 @@ class Live(Reads):
         self._closing.set()
         for thread in self._threads:
             thread.join()
+        self.solvers.close()
         self.engine.close()
         self.bounded.close()
         if snapshot and self.fault is None:

@@ -27,8 +27,12 @@ def run(
         actions = step(at_s, events)
         if observer is not None:
             observer(at_s, events)
-        while actions:
-            events = engine.execute(at_s, actions)
+        while actions or scheduler.solved:
+            events = (
+                [*engine.execute(at_s, actions), *scheduler.take_solved()]
+                if scheduler.solved
+                else engine.execute(at_s, actions)
+            )
             actions = step(at_s, events)
             if observer is not None:
                 observer(at_s, events)

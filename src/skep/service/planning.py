@@ -27,12 +27,14 @@ from skep.core.cluster import Cluster
 from skep.core.errors import InputError, SkepError
 from skep.core.events import ClockStepped, ClusterChanged, Event, JobsForgotten, PolicyChanged, PolicyFailed
 from skep.core.job import JobState
+from skep.core.memory import At
 from skep.core.model import JobSpec, shown_to
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.core.record import PlanRecord, decode_plan, encode_plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.snapshot import fork
+from skep.core.solving import Asked, Problem, encode_problem
 from skep.core.state import State
 from skep.core.step import PlannerChange, Scheduler
 from skep.core.weights import EQUAL, Weights
@@ -42,6 +44,7 @@ from skep.policies.idle import NO_POLICY
 from skep.policies.own import own_line
 from skep.policies.registry import Setting
 from skep.policies.shared.build import build_whole, guaranteed_gpus
+from skep.service.solvers import Question
 
 LIMIT_S = 30.0
 """The time limit of one call of a policy. Everything else waits meanwhile, so policies should stay far below it."""
@@ -206,7 +209,9 @@ class Ground(msgspec.Struct):
 
     def planner(self, cluster: Cluster) -> Planner:
         texts = Texts({**self.files.get("cluster", {}), **self.files.get("policy", {})})
-        return build_whole(self.policy, Setting(cluster, texts=texts, offers=self.offers, weights=self.weights), self.layout)
+        return build_whole(
+            self.policy, Setting(cluster, texts=texts, offers=self.offers, weights=self.weights), self.layout
+        )
 
 
 class Planning:
@@ -221,6 +226,8 @@ class Planning:
         """The longest time of a decision so far."""
         self.on_fault: Callable[[], None] = lambda: None
         """Requests that turn."""
+        self.questions: list[Question] = []
+        """Problems that planners want to have solved, for `service/solvers.py`."""
         self.never: dict[JobSpec, str] = {}
         """Answers of `why_never` since the last decision: calling the thread of policies for each of many jobs that are
         submitted at once would take longer than everything else."""
@@ -233,13 +240,22 @@ class Planning:
 
         def make() -> Scheduler:
             self.planner = build(twin.cluster)
-            return Scheduler(twin, self.planner)
+            return Scheduler(twin, self.planner, self._note_question)
 
         try:
             self.scheduler = self.call(make)
         except BaseException as error:
             return self._fault(error)
         return None
+
+    def _note_question(self, planner: Planner, state: State, at: At, asked: Asked) -> None:
+        """The answer comes later: the planner goes on with the last one."""
+        problem: Problem = planner.problem(state, state.memory, at)  # type: ignore[attr-defined]  # it has asked
+        self.questions.append(Question(asked.number, at, problem.solver, encode_problem(problem)))
+
+    def take_questions(self) -> list[Question]:
+        questions, self.questions = self.questions, []
+        return questions
 
     def begin(self, state: State, build: Build) -> tuple[list[PlanRecord], Fault | None]:
         """Attach another planner to this state; it decides about everything."""

@@ -16,6 +16,7 @@ from skep.core.model import GroupRef
 from skep.core.needs import Need, Offer, count_offers, lacks, offered_needs
 from skep.core.ports import Capability, EngineReads, LogReader, Metrics, TaskEnvironment
 from skep.core.refusal import Cause, Refusal
+from skep.core.solving import solver_sentence, solver_status
 from skep.files.text import Texts
 from skep.jobs.core import member_id, task_name, to_core
 from skep.jobs.request import Request, in_full, masked
@@ -205,7 +206,12 @@ class Reads:
     def policy_problems(self) -> list[str]:
         """Policies that failed and were replaced, in sentences. Takes no lock."""
         faults = list(self.writer.state.faults.values())
-        return [sentence(fault) for fault in faults if not fault.vc or self.sight.sees(fault.vc)]
+        found = [sentence(fault) for fault in faults if not fault.vc or self.sight.sees(fault.vc)]
+        return found + [
+            solver_sentence(each, self.clock())
+            for each in solver_status(self.writer.state.memory)
+            if each.error and (not each.vc or self.sight.sees(each.vc))
+        ]
 
     def without_others(self, text: str) -> str:
         """A sentence that may name jobs, without those that the reader may not see."""
@@ -379,6 +385,8 @@ class Reads:
                 "commit_s": self.writer.commit_s,
                 "policy_failures": self.writer.policy_failures,
                 "policies_replaced": len(state.faults),
+                "solver_failures": self.writer.solver_failures,
+                "solvers": solver_status(state.memory),
                 "policy_longest_s": self.writer.longest_answer_s(),
                 "clock_off_s": self.clock.off_s,
                 "clock_steps": self.clock.steps,

@@ -30,6 +30,7 @@ from skep.core.events import (
     PolicyChanged,
     PolicyFailed,
     ProgressReported,
+    Solved,
     TasksExited,
     TasksMoved,
     TasksPlaced,
@@ -42,6 +43,7 @@ from skep.core.ports import Capability, EngineCommands, StaleEpoch
 from skep.core.record import Entry, PlanRecord, encode
 from skep.core.reports import Exited, Fenced, LaunchFailed, Launching, Looked, Report
 from skep.core.snapshot import dump, fork
+from skep.core.solving import outstanding
 from skep.core.timers import BACK_OFF
 from skep.core.weights import EQUAL, Weights
 from skep.jobs.request import UNLIMITED, LimitRules, Request
@@ -52,6 +54,7 @@ from skep.service.planning import Call, Fault, Planning, at_once, commit_all, se
 from skep.service.progress import Measure, PresentFigures, Reports, nobody_measured
 from skep.service.receive import Received, news_of_nodes, node_notice, receive, stop_overruns
 from skep.service.recover import recover, wanted
+from skep.service.solvers import Question
 from skep.service.store import Notice, Snapshot, Store, Writes
 from skep.service.turn import (
     Command,
@@ -116,6 +119,8 @@ class Writer:
         self.listeners: list[Callable[[list[Notice], list[int]], None]] = []
         """Called with the notices of a turn and the numbers of new and changed jobs."""
         self.policy_failures = 0
+        self.solver_failures = 0
+        """Questions of policies that had no answer, since the start."""
         self.own_needs: dict[str, frozenset[Need]] = {}
         """The needs that user-written policies have declared since the start."""
         self.figures = PresentFigures(measure)
@@ -123,6 +128,8 @@ class Writer:
         self.ground.offers, self.ground.weights = offers, weights
         self.reports = Reports()
         self.planning = Planning(call)
+        self.solve: Callable[[Question], None] | None = None
+        """Takes the questions of planners; their answers come as commands (`commands.solved`)."""
         self.snapshot_at = self.state.event_count + SNAPSHOT_EVERY
         for row, data in store.open_requests():
             self.book.restore(row, msgspec.json.decode(data, type=Request), self.state)
@@ -149,8 +156,10 @@ class Writer:
         fault = self.planning.take_up(self.state, self.ground.planner)
         if fault is not None:
             self._hand_over(turn, fault)
-        # The limits of users and VCs may have been raised meanwhile.
-        if events := self.limits.releases():
+        # The limits of users and VCs may have been raised meanwhile, and solvers ended with the server.
+        lost = "the server was restarted before there was an answer"
+        unsolved = [Solved(asked.number, at, error=lost) for at, asked in outstanding(self.state.memory)]
+        if events := [*self.limits.releases(), *unsolved]:
             self.step(turn, events, None)
 
     def start(self, engine: EngineCommands, *, is_new: bool = False) -> None:
@@ -295,6 +304,7 @@ class Writer:
         if self.state.next_timer_s <= turn.at_s and not self._is_looking and self.engine is not None:
             self._is_looking = True
             self.engine.look({timer.job_id for timer in self.state.due(turn.at_s) if timer.job_id})
+        self.pass_questions()
         for future, answer in turn.answers:
             future.set_result(answer)
         changed = [*turn.writes.jobs, *(row.seq for row, _ in turn.writes.new_jobs)]
@@ -304,6 +314,12 @@ class Writer:
                 listener(turn.writes.notices, changed)
         if self.state.event_count >= self.snapshot_at:
             self.save_snapshot()
+
+    def pass_questions(self) -> None:
+        """What planners asked is in the log: now it may be solved."""
+        if self.solve is not None:
+            for question in self.planning.take_questions():
+                self.solve(question)
 
     def _execute(self, at_s: float, actions: list[Action | Cluster]) -> None:
         engine = self.engine

@@ -28,6 +28,7 @@ from skep.core.events import (
     PolicyFailed,
     PriorityChanged,
     ProgressReported,
+    Solved,
     StopRequested,
     SuspendRefused,
     TasksExited,
@@ -74,5 +75,6 @@ HANDLERS: dict[type, Callable[[State, Any], None]] = {
     PolicyFailed: admins.policy_failed,
     ClusterChanged: admins.cluster_changed,
     ClockStepped: admins.clock_stepped,
+    Solved: admins.solved,
     TimerDue: timers.timer_due,
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skep.core.events import ClockStepped, ClusterChanged, PolicyChanged, PolicyFailed
+from skep.core.events import ClockStepped, ClusterChanged, PolicyChanged, PolicyFailed, Solved
 from skep.core.fold.endings import push_out
 from skep.core.job import JobState
+from skep.core.solving import settle
 
 if TYPE_CHECKING:
     from skep.core.state import State
@@ -76,3 +77,8 @@ def plan_anew(state: State, prefix: str) -> None:
         if job.waiting is not None and id(job.waiting) in dropped:
             job.leave(state.now_s)
     state.wake().nodes_changed = True
+
+
+def solved(state: State, event: Solved) -> None:
+    if settle(state.memory, state.now_s, event):
+        state.wake().solved.append(event.at)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from skep.core.actions import Action, Launch, Suspend
 from skep.core.cluster import MemoryPlace
 from skep.core.errors import InvariantBroken
-from skep.core.events import Batch, Event
+from skep.core.events import Batch, Event, Solved
 from skep.core.job import Job
 from skep.core.orders import in_flight
 from skep.core.progress import Gauge
+from skep.core.solving import outstanding
 from skep.core.state import State
 from skep.engines.sim.task import SimTask, has_steps
 
@@ -40,6 +41,8 @@ def take_up(simulator: Simulator, state: State) -> None:
     for task, job in going:
         go_on(simulator, state, task, job, events)
     events += simulator.execute(state.now_s, unanswered(state))
+    lost = "the question was asked of a server, and its answer is not known here"
+    events += [Solved(asked.number, at, error=lost) for at, asked in outstanding(state.memory)]
     if events:
         simulator.first = Batch(state.now_s, events)
 

@@ -15,11 +15,12 @@ from skep.core.cells.cells import Cells
 from skep.core.cells.hardware import Hardware
 from skep.core.cells.layout import Layout, VcLayout
 from skep.core.job import JobState
-from skep.core.memory import BENEATH, LENT, OWNED, Memory, MemoryChange, Of
+from skep.core.memory import BENEATH, LENT, OWNED, At, Memory, MemoryChange, Of
 from skep.core.model import Need
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.refusal import Refusal
+from skep.core.solving import Problem
 from skep.core.view import ClusterView, JobView, Trigger, View
 from skep.policies.shared.agenda import WAKE, Agenda
 from skep.policies.shared.cell_books import cell_books
@@ -194,6 +195,9 @@ class VcPlanner:
             if slot:
                 plan.keep(MemoryChange(Of.JOB, job.id, slot, None))
             (lender if vcs.only_borrows(job) else tell(vc)).returned.append(job)
+        for at in trigger.solved:
+            if (vc_of := vcs.get(key_of(*at))) is not None:
+                tell(vc_of).solved.append(at)
         is_freed = bool(trigger.ended or trigger.returned)
         if trigger.nodes_changed or (is_freed and self.sharing == NUMBERS):
             self.agenda.ask_waiting(vcs.values())
@@ -233,6 +237,9 @@ class VcPlanner:
         self.agenda.set_wake(vc, made.wake_s)
         if made.decisions:
             self.translator.carry_out(plan, vc, made)
+        if made.asks:
+            plan.asks += made.asks
+            self.agenda.trigger(vc).is_timer = True  # it is called again, with the answer or without
         for job, reason in made.rejects:
             plan.reject(job, why_never(vc, job, reason))
         vc.pass_on(made, plan)
@@ -241,6 +248,13 @@ class VcPlanner:
         if vc.borrows and self.sharing == CELLS and (trigger.submitted or trigger.returned):
             self._offer(vc, made, (*trigger.submitted, *trigger.returned))
         return bool(made.decisions)
+
+    def problem(self, view: View, memory: Memory, at: At) -> Problem:
+        """That of the VC's planner which has asked."""
+        vc = self.vcs[key_of(*at)]
+        with Asking(self, vc.name):
+            found: Problem = vc.planner.problem(vc.view, vc.view.memory, at)  # type: ignore[attr-defined]
+        return found
 
     def _offer(self, vc: Vc, made: Plan, fresh: tuple[JobView, ...]) -> None:
         """Jobs that do not fit in their VC may borrow."""
