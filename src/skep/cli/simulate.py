@@ -257,7 +257,7 @@ def options_of(given: dict[str, Any], seed: int) -> Options:
         round_s=given["round_s"],
         finish_at_boundary=given["round_finish"] == "boundary",
         failures=given["failures"],
-        solve_s=seconds("--solve-s", given["solve_s"]),
+        solve_s=given["solve_s"],
         keep_history=given["html"] is not None,
         weights=read_weights(given["weights"]),
         estimate_error=given["estimate_error"],

@@ -45,7 +45,7 @@ def make_experiment(
 
 
 def check_options(options: Options, policies: Sequence[str], named: Naming) -> Options:
-    for field in ("restart_s", "checkpoint_s", "round_s"):
+    for field in ("restart_s", "checkpoint_s", "round_s", "solve_s"):
         value = getattr(options, field)
         if not 0 <= value < 1e12:
             raise InputError(f"{named(field)} is {value}, expected a number of seconds >= 0")
