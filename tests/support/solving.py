@@ -5,14 +5,21 @@ from __future__ import annotations
 import time
 
 import msgspec
-from skep.core.declared import Declares
+from tests.support.world import World, WorldCourse
 
+from skep.core.actions import Action
+from skep.core.model import Declares
+from skep.core.events import Event
 from skep.core.job import JobState
 from skep.core.memory import At, Memory
 from skep.core.plan import Plan
+from skep.core.record import Entry, decode, encode, record
 from skep.core.refusal import Cause, Refusal
-from skep.core.solving import ANSWERED, ASKED, Problem, Unsolved, answer_words
+from skep.core.solving import ANSWERED, ASKED, SolverProblem, Unsolved, answer_words
+from skep.core.state import State
+from skep.core.step import Scheduler
 from skep.core.view import Trigger, View
+from skep.engines.sim.delayed import Delayed
 from skep.policies.place.simple import Consolidate
 
 SOLVING = f"{__file__}:Solving"
@@ -58,9 +65,9 @@ class Solving(Declares):
         self.blank = view.blank()
         self.trial = self.blank.new_plan()
 
-    def problem(self, view: View, memory: Memory, at: At) -> Problem:
+    def problem(self, view: View, memory: Memory, at: At) -> SolverProblem:
         jobs = [(job.id, job.seq) for job in view.jobs.values() if not job.state.is_final]
-        return Problem("tests.support.solving:solve", OrderProblem(jobs, self.fails_every, self.sleep_s))
+        return SolverProblem("tests.support.solving:solve", OrderProblem(jobs, self.fails_every, self.sleep_s))
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
         plan = view.new_plan()
@@ -85,3 +92,23 @@ class Solving(Declares):
     def explain(self, view: View, memory: Memory, job: object) -> Refusal:
         reason = answer_words(memory, view.now_s) or "others come first"
         return Refusal("solving", Cause.ORDER, reason, "the next answer")
+
+
+class Logged(Scheduler):
+    """Keeps the log of its steps."""
+
+    def step(self, at_s: float, events: list[Event], change: object = None) -> list[Action]:
+        actions = super().step(at_s, events)
+        logged = Entry(at_s, events, [record(plan) for plan in self.plans])
+        self.log = [*getattr(self, "log", []), decode(encode(logged))]
+        return actions
+
+
+class Late(WorldCourse):
+    """A course whose answers come after a while."""
+
+    def __init__(self, world: World, delay_s: float) -> None:
+        state = State(world.cluster.blank())
+        engine = Delayed(world.engine(state.cluster), delay_s) if delay_s else world.engine(state.cluster)
+        answers = {"answers": engine.ask} if delay_s else {}
+        super().__init__(Logged(state, world.planner(), **answers), engine)

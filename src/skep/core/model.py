@@ -21,6 +21,11 @@ import msgspec
 from skep.core.errors import InputError
 from skep.core.share import Share
 
+if TYPE_CHECKING:
+    from skep.core.memory import At, Memory
+    from skep.core.solving import SolverProblem
+    from skep.core.view import View
+
 
 class Need(enum.StrEnum):
     HISTORY = "history"
@@ -76,13 +81,17 @@ class UndeclaredField:
 
 
 class Declares:
-    """The needs of a planner that are the same for the jobs of every VC."""
+    """What most planners have in common: needs that are the same for the jobs of every VC, and no solver."""
 
+    drifts = False
     declared: frozenset[Need] = frozenset()
     """What the policy declares; set when the planner is built."""
 
     def needs_in(self, vc: str) -> frozenset[Need]:
         return self.declared
+
+    def problem(self, view: View, memory: Memory, at: At) -> SolverProblem:
+        raise NotImplementedError("a planner that asks has a problem")
 
 
 DEFAULT_VC = "default"

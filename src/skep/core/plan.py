@@ -21,7 +21,7 @@ from skep.core.group import Group
 from skep.core.job import Job, JobState
 from skep.core.memory import JOB, WHOLE_PLANNER, At, MemoryChange, Slot
 from skep.core.refusal import Cause
-from skep.core.solving import ASKED, Asked
+from skep.core.solving import ASKED, OpenQuestion
 from skep.core.view import JobView, View
 
 PENDING, LAUNCHING, RUNNING = JobState.PENDING, JobState.LAUNCHING, JobState.RUNNING
@@ -135,7 +135,7 @@ class Plan(msgspec.Struct, eq=False):
     """Groups to end: their members are stopped and do not restart."""
     memory: list[MemoryChange] = []
     """What the policy wants to remember."""
-    asks: list[tuple[At, Asked]] = []
+    asks: list[tuple[At, OpenQuestion]] = []
     """Questions for solvers, by the part of the memory whose planner asks."""
     wake_s: float | None = None
     """When the planner wants to be called again if nothing happens before."""
@@ -370,7 +370,7 @@ class Plan(msgspec.Struct, eq=False):
     def ask(self, view: View) -> None:
         """Ask for an answer to the planner's problem on the present state (`core/solving.py`). A plan that asks decides
         nothing else: the planner is called again, with the answer if it comes at once."""
-        asked = Asked(view.version, view.now_s)
+        asked = OpenQuestion(view.version, view.now_s)
         self.remember(ASKED, "", asked)
         self.asks.append((self._at, asked))
         self._steps.append(self.asks)

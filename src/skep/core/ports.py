@@ -12,10 +12,11 @@ from skep.core.actions import Action, Setting
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, SkepError
 from skep.core.events import Batch, Event
-from skep.core.memory import Memory
+from skep.core.memory import At, Memory
 from skep.core.model import Need
 from skep.core.plan import Plan
 from skep.core.refusal import Refusal
+from skep.core.solving import SolverProblem
 from skep.core.view import JobView, Trigger, View
 
 
@@ -29,6 +30,9 @@ class Planner(Protocol):
     name: str
     round_s: float
     """The planner is called only at multiples of this many seconds; 0: whenever something happens."""
+    drifts: bool
+    """True if a round begins when the one before ends, which is as soon as all of its jobs have ended; otherwise at
+    multiples."""
     declared: frozenset[Need]
     """What it needs to know: nothing else can be read (`core/model.py`)."""
 
@@ -38,6 +42,10 @@ class Planner(Protocol):
     def attach(self, view: View, memory: Memory) -> None: ...
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan: ...
+
+    def problem(self, view: View, memory: Memory, at: At) -> SolverProblem:
+        """For a planner that asks (`core/solving.py`): the problem on the present state; `at` is the part of the memory
+        whose planner has asked."""
 
     def why_never(self, view: View, job: JobView) -> str:
         """Why a job could not run even on an empty cluster; empty: it could."""

@@ -17,7 +17,7 @@ from skep.core.events import Event
 from skep.core.memory import At, MemoryChange
 from skep.core.plan import Decision, GroupEnd, Plan
 from skep.core.refusal import Cause
-from skep.core.solving import Asked
+from skep.core.solving import OpenQuestion
 from skep.core.state import State
 
 NO_BUNDLE = contextlib.nullcontext()
@@ -35,7 +35,7 @@ class PlanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     wake_s: float | None = None
     ends: list[GroupEnd] = []
     leases: list[tuple[str, float]] = []
-    asks: list[tuple[At, Asked]] = []
+    asks: list[tuple[At, OpenQuestion]] = []
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -1,8 +1,8 @@
 """Solving beside the scheduler: a planner asks, `solve` answers, and each plan follows from the latest answer.
 
-A solving planner calls `plan.ask(view)` and decides nothing in that plan. Whoever runs the planner then takes
-`planner.problem(view, memory, at)`, a value and the name of a pure function, and the answer enters the log as the event
-`Solved`: at once in a simulation, from another process in a server. Until it comes, and if none comes, the planner is
+A solving planner calls `plan.ask(view)` and decides nothing in that plan. The scheduler then takes its `problem`, a
+value and the name of a pure function, and the answer enters the log as the event `Solved`: at once in a simulation,
+from another process in a server. Until it comes, and if none comes, the planner is
 called again and decides by the last answer. What was asked and answered is part of the planner's memory, so a snapshot,
 a replay and a fork have it.
 """
@@ -13,7 +13,7 @@ import functools
 import importlib
 import typing
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,15 +21,12 @@ from skep.core.errors import SkepError
 from skep.core.events import Solved
 from skep.core.memory import ALL, At, Memory, MemoryChange, Slot
 
-if typing.TYPE_CHECKING:
-    from skep.core.view import View
-
 
 class Unsolved(SkepError):
     """The problem has no solution, or none was found within the iterations that the solver allows itself."""
 
 
-class Asked(msgspec.Struct, frozen=True, array_like=True):
+class OpenQuestion(msgspec.Struct, frozen=True, array_like=True):
     """A question without an answer so far. Its number is the version of the state in which it was asked."""
 
     number: int
@@ -53,27 +50,20 @@ class SolveFailed(msgspec.Struct, frozen=True, array_like=True):
     count: int
 
 
-ASKED = Slot("asked", Asked, ALL)
+ASKED = Slot("asked", OpenQuestion, ALL)
 ANSWERED = Slot("answered", Answered, ALL)
 SOLVE_FAILED = Slot("solve-failed", SolveFailed, ALL)
 
 
-class Problem(NamedTuple):
+class SolverProblem(NamedTuple):
     """`solver` is `package.module:function`, a pure function of the value."""
 
     solver: str
     value: msgspec.Struct
 
 
-class SolvingPlanner(Protocol):
-    """What a planner has that asks."""
-
-    def problem(self, view: View, memory: Memory, at: At) -> Problem:
-        """The problem on the present state; `at` is the part of the memory whose planner has asked."""
-
-
 def settle(memory: Memory, now_s: float, event: Solved) -> bool:
-    """Book an answer or a failure. False: nobody waits for it any more."""
+    """Book an answer or a failure. False: it is stale."""
     part = memory.part(*event.at)
     asked = ASKED.get(part)
     if asked is None or asked.number != event.number:
@@ -91,7 +81,7 @@ def settle(memory: Memory, now_s: float, event: Solved) -> bool:
     return True
 
 
-def outstanding(memory: Memory) -> Iterator[tuple[At, Asked]]:
+def outstanding(memory: Memory) -> Iterator[tuple[At, OpenQuestion]]:
     """The questions without an answer, by the part of the memory."""
     for vc, pinneds in memory.parts.items():
         for pinned in pinneds:
@@ -166,7 +156,7 @@ def answer_words(memory: Memory, now_s: float) -> str:
 
 # Solving ------------------------------------------------------------------------------------------------------------
 
-Solver = Callable[[Any], msgspec.Struct]  # of the type of its own problem
+Solver = Callable[[msgspec.Struct], msgspec.Struct]
 ENCODER = msgspec.msgpack.Encoder()
 
 
@@ -179,12 +169,12 @@ def solver_named(name: str) -> tuple[Solver, type]:
     return found, next(kind for parameter, kind in hints.items() if parameter != "return")
 
 
-def solve_here(problem: Problem) -> bytes:
+def solve_here(problem: SolverProblem) -> bytes:
     """In line, as a simulation does it. Raises `Unsolved`."""
     return ENCODER.encode(solver_named(problem.solver)[0](problem.value))
 
 
-def encode_problem(problem: Problem) -> bytes:
+def encode_problem(problem: SolverProblem) -> bytes:
     return ENCODER.encode(problem.value)
 
 

@@ -15,7 +15,7 @@ from skep.core.memory import At
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.rounds import everything, gather, is_boundary, is_same, next_boundary
-from skep.core.solving import Asked, Problem, Unsolved, solve_here
+from skep.core.solving import OpenQuestion, Unsolved, solve_here
 from skep.core.state import State
 from skep.core.view import Trigger
 
@@ -36,13 +36,13 @@ class PlannerChange(msgspec.Struct):
     make: Callable[[Cluster], Planner]
 
 
-Answers = Callable[[Planner, State, At, Asked], Solved | None]
+Answers = Callable[[Planner, State, At, OpenQuestion], Solved | None]
 """Takes a question of a planner. Returns the answer if it comes at once; otherwise the event comes later."""
 
 
-def answer_at_once(planner: Planner, state: State, at: At, asked: Asked) -> Solved:
+def answer_at_once(planner: Planner, state: State, at: At, asked: OpenQuestion) -> Solved:
     """As simulations do it."""
-    problem: Problem = planner.problem(state, state.memory, at)  # type: ignore[attr-defined]  # it has asked
+    problem = planner.problem(state, state.memory, at)
     try:
         return Solved(asked.number, at, solve_here(problem))
     except Unsolved as error:
@@ -154,4 +154,4 @@ class Scheduler:
     def _drifts(self) -> bool:
         """True if a round begins when the one before ends, which is as soon as all of its jobs have ended; otherwise
         at multiples of the round."""
-        return getattr(self.planner, "drifts", False)
+        return self.planner.drifts

@@ -9,7 +9,7 @@ from skep.core.memory import At, Memory
 from skep.core.plan import Decision, Plan
 from skep.core.ports import Planner
 from skep.core.refusal import Refusal
-from skep.core.solving import Problem
+from skep.core.solving import SolverProblem
 from skep.core.view import JobView, Trigger, View
 from skep.metrics.quantile import high_quantile
 
@@ -25,7 +25,7 @@ class Timed:
         self.name = planner.name
         self.round_s = planner.round_s
         self.declared, self.needs_in = planner.declared, planner.needs_in
-        self.drifts = getattr(planner, "drifts", False)
+        self.drifts = planner.drifts
         self.seconds: list[float] = []
 
     def attach(self, view: View, memory: Memory) -> None:
@@ -39,9 +39,8 @@ class Timed:
             self.on_decisions(view.now_s, plan.decisions)
         return plan
 
-    def problem(self, view: View, memory: Memory, at: At) -> Problem:
-        found: Problem = self.planner.problem(view, memory, at)  # type: ignore[attr-defined]  # it has asked
-        return found
+    def problem(self, view: View, memory: Memory, at: At) -> SolverProblem:
+        return self.planner.problem(view, memory, at)
 
     def why_never(self, view: View, job: JobView) -> str:
         return self.planner.why_never(view, job)

@@ -48,6 +48,7 @@ def build_own(spec: str, setting: Setting) -> Planner:
         made.name = getattr(made, "name", name)
         made.why_never = getattr(made, "why_never", lambda view, job: "")
         made.round_s = round_of(spec, setting, getattr(made, "round_s", 0.0))
+        made.drifts = getattr(made, "drifts", False)
         made.declared = declared
         made.needs_in = lambda vc: declared
         return made  # type: ignore[no-any-return]  # a user's class: only `plan` is known

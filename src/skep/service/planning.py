@@ -34,7 +34,7 @@ from skep.core.ports import Planner
 from skep.core.record import PlanRecord, decode_plan, encode_plan
 from skep.core.refusal import Cause, Refusal
 from skep.core.snapshot import fork
-from skep.core.solving import Asked, Problem, encode_problem
+from skep.core.solving import OpenQuestion, encode_problem
 from skep.core.state import State
 from skep.core.step import PlannerChange, Scheduler
 from skep.core.weights import EQUAL, Weights
@@ -248,9 +248,9 @@ class Planning:
             return self._fault(error)
         return None
 
-    def _note_question(self, planner: Planner, state: State, at: At, asked: Asked) -> None:
+    def _note_question(self, planner: Planner, state: State, at: At, asked: OpenQuestion) -> None:
         """The answer comes later: the planner goes on with the last one."""
-        problem: Problem = planner.problem(state, state.memory, at)  # type: ignore[attr-defined]  # it has asked
+        problem = planner.problem(state, state.memory, at)
         self.questions.append(Question(asked.number, at, problem.solver, encode_problem(problem)))
 
     def take_questions(self) -> list[Question]:

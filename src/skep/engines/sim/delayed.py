@@ -9,7 +9,7 @@ from skep.core.actions import Action
 from skep.core.events import Batch, Event, Solved, TimerDue, in_order
 from skep.core.memory import At
 from skep.core.ports import Planner, SimulatedWorld
-from skep.core.solving import Asked
+from skep.core.solving import OpenQuestion
 from skep.core.state import State
 from skep.core.step import answer_at_once
 
@@ -23,7 +23,7 @@ class Delayed:
         self.answers: deque[tuple[float, Solved]] = deque()
         """In the order of their times."""
 
-    def ask(self, planner: Planner, state: State, at: At, asked: Asked) -> None:
+    def ask(self, planner: Planner, state: State, at: At, asked: OpenQuestion) -> None:
         """For the scheduler: takes a question."""
         self.answers.append((state.now_s + self.delay_s, answer_at_once(planner, state, at, asked)))
 

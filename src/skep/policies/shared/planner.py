@@ -20,7 +20,7 @@ from skep.core.model import Need
 from skep.core.plan import Plan
 from skep.core.ports import Planner
 from skep.core.refusal import Refusal
-from skep.core.solving import Problem
+from skep.core.solving import SolverProblem
 from skep.core.view import ClusterView, JobView, Trigger, View
 from skep.policies.shared.agenda import WAKE, Agenda
 from skep.policies.shared.cell_books import cell_books
@@ -39,6 +39,7 @@ class VcPlanner:
 
     name = "shared"
     round_s = 0.0
+    drifts = False
 
     def __init__(
         self,
@@ -249,12 +250,11 @@ class VcPlanner:
             self._offer(vc, made, (*trigger.submitted, *trigger.returned))
         return bool(made.decisions)
 
-    def problem(self, view: View, memory: Memory, at: At) -> Problem:
+    def problem(self, view: View, memory: Memory, at: At) -> SolverProblem:
         """That of the VC's planner which has asked."""
         vc = self.vcs[key_of(*at)]
         with Asking(self, vc.name):
-            found: Problem = vc.planner.problem(vc.view, vc.view.memory, at)  # type: ignore[attr-defined]
-        return found
+            return vc.planner.problem(vc.view, vc.view.memory, at)
 
     def _offer(self, vc: Vc, made: Plan, fresh: tuple[JobView, ...]) -> None:
         """Jobs that do not fit in their VC may borrow."""
