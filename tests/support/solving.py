@@ -8,10 +8,10 @@ import msgspec
 from tests.support.world import World, WorldCourse
 
 from skep.core.actions import Action
-from skep.core.model import Declares
 from skep.core.events import Event
 from skep.core.job import JobState
 from skep.core.memory import At, Memory
+from skep.core.model import Declares
 from skep.core.plan import Plan
 from skep.core.record import Entry, decode, encode, record
 from skep.core.refusal import Cause, Refusal
