@@ -98,6 +98,8 @@ KNOBS: dict[str, list[str]] = {
     "left_out": ["0", "0.5", "0.8"],
     "fraction": ["0.4", "1"],
     "window": ["1", "100"],
+    "price": ["0", "1.5"],
+    "gap": ["0", "0.5"],
 }
 NOT_FOR = {("tiresias-l", "none"), ("tiresias-g", "none")}
 

@@ -34,6 +34,7 @@ ZOO = (
     "afs",
     "allox",
     "themis",
+    "gandiva_fair",
     "kubeshare",
     "gandiva",
     "salus",

@@ -1,4 +1,4 @@
-"""Checks of policies for clusters with GPUs of different speeds, and of auctions: AlloX, Themis."""
+"""Checks of policies for clusters with GPUs of different speeds, and of auctions: AlloX, Themis, Gandiva_fair."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from skep.core.model import GroupRef, JobSpec, gpu_shape
 from skep.metrics.run import Run
 from skep.policies.allocate.auction import Parcel, log_welfare, sell
+from skep.policies.allocate.trading import trade
 from skep.profiles.native import Factors, NativeProfile
 from skep.traces.trace import TraceJob
 from skep.verify.check import Check, Finding, at_most, near, same
@@ -79,6 +80,25 @@ def themis_groups() -> list[Finding]:
     ]
 
 
+def fair_gangs() -> list[Finding]:
+    """Each job works for as long as it has its GPUs, so their ends say how the time was divided."""
+    rows = [(0, 30_000, 1)] * 8 + [(0, 30_000, 8)]
+    run = play("gandiva-fair", "1x8", rows, users=["A"] * 8 + ["B"])
+    ends = [end for end in finishes(run) if end is not None]
+    held = [row.service_gpu_s / 60 for row in run.rows]
+    return [
+        same("GPU quanta of A's eight jobs and of B's gang", (4000.0, 4000.0), (sum(held[:8]), held[8])),
+        same("the first and the last end, after 999 and 1,000 quanta", (59_940.0, 60_000.0), (min(ends), max(ends))),
+    ]
+
+
+def fair_trade() -> list[Finding]:
+    speed_ups = {"A": 1.2, "B": 5.0}
+    fast, slow = trade({"A": 2.0, "B": 2.0}, {"A": 6.0, "B": 6.0}, speed_ups, price=2.0)
+    worth = [fast[user] * speed_ups[user] + slow[user] for user in "AB"]
+    return [near("A, 8.4 before", 10.0, worth[0]), near("B, 16 before", 22.0, worth[1])]
+
+
 CHECKS = (
     Check(
         name="allox-sum",
@@ -117,5 +137,20 @@ CHECKS = (
         title="Jobs of one group are one app: a job alone is not behind both",
         source="by hand: two apps on two GPUs, so the job alone has about one GPU, not two thirds of one (1,500 s)",
         ask=themis_groups,
+    ),
+    Check(
+        name="gandiva-fair-gangs",
+        policy="gandiva-fair",
+        title="Eight jobs of one user and a gang of eight GPUs of another have the same GPU time",
+        source="Chaudhary et al. (Gandiva_fair), EuroSys 2020, by hand: equal tickets, so the eight jobs and the gang "
+        "alternate; 1,000 quanta of a minute on 8 GPUs are 4,000 GPU quanta for each user",
+        ask=fair_gangs,
+    ),
+    Check(
+        name="gandiva-fair-trade",
+        policy="gandiva-fair",
+        title="A trade of fast for slow GPUs makes both users faster",
+        source="by hand: 4 fast and 12 slow GPUs, speed-ups 1.2 and 5, price 2: A gives 2 fast GPUs for 4 slow ones",
+        ask=fair_trade,
     ),
 )

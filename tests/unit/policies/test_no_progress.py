@@ -53,7 +53,10 @@ def play(policy: str, where: str, *jobs: TraceJob) -> State:
 
     def look(at_s: float, events: list[Event]) -> None:
         checker(at_s, events)
-        still = [each for each in state.held_jobs.values() if each.state is JobState.RUNNING and each.rate == 0.0]
+        running = [each for each in state.held_jobs.values() if each.state is JobState.RUNNING]
+        still = [
+            each for each in running if each.rate == 0.0 and not each.is_halted
+        ]  # one that resumes has no rate yet
         assert not still, (at_s, still, [each.held for each in still])
 
     run(scheduler, engine, look)
