@@ -14,21 +14,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from skep.core.cluster import Allocation, Slice, bits
+from skep.core.errors import InvariantBroken
 from skep.core.job import JobState, amount_of
 from skep.core.memory import Memory, Of, Slot
 from skep.core.plan import Plan
-from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
+from skep.core.view import JobView, NodeView, View
 from skep.policies.allocate.trading import trade
 from skep.policies.allox import can_stop, on_types, user_of
 from skep.policies.joint import JointPlanner
 from skep.policies.place import Relaxed
-from skep.policies.place.base import Picks, nodes_of
-from skep.policies.place.simple import Consolidate, larger_than_a_node
+from skep.policies.place.tickets import ByTickets
 
 TICKETS_MIN = 1e-3
 """For a job on a type of which its user has nothing left: it runs when no other job wants the GPUs."""
@@ -53,26 +53,6 @@ QUANTUM = Slot("gandiva-fair quantum", float, Of.ALL)
 
 Masks = dict[int, int]
 """GPUs by node."""
-
-
-class ByTickets(Consolidate):
-    """Few nodes; of those that fit, the one with the fewest tickets per GPU."""
-
-    name = "tickets"
-
-    def __init__(self) -> None:
-        self.load: dict[int, float] = {}
-        """By node; set before each search."""
-
-    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
-        if count > pool.size_max:
-            return larger_than_a_node(self, cluster, pool, count)
-        nodes = nodes_of(cluster, pool.having(count))
-        best = min(nodes, key=lambda node: (self.load.get(node.index, 0.0), node.index), default=None)
-        return None if best is None else [(best, count)]
-
-    def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
-        yield from sorted(nodes_of(cluster, among), key=lambda node: (self.load.get(node.index, 0.0), node.index))
 
 
 class Desk(msgspec.Struct, eq=False):
@@ -125,17 +105,26 @@ class GandivaFair(JointPlanner):
 
     # Passes and shares -----------------------------------------------------------------------------------------
 
-    def _passes(self, view: View, plan: Plan, memory: Memory, jobs: Sequence[JobView]) -> dict[int, float]:
-        """A new job begins with the smallest pass of the others."""
+    def _passes(
+        self, plan: Plan, memory: Memory, now_s: float, jobs: Sequence[JobView], keys: dict[int, tuple[str, str]]
+    ) -> dict[int, float]:
+        """Passes count within a type. A job that is new there, or comes from another type, begins with the smallest."""
         planned = {change.key: change.value for change in plan.memory if change.slot == PASS.name}
         known = {job.seq: planned.get(job.id) or PASS.get(memory, job.id) for job in jobs}
-        found = {seq: each.at(view.now_s) for seq, each in known.items() if each is not None}
-        least = min(found.values(), default=0.0)
-        return {job.seq: round(found.get(job.seq, least), 9) for job in jobs}
+        found = {seq: round(each.at(now_s), 9) for seq, each in known.items() if each is not None}
+        least: dict[str, float] = {}
+        for job in jobs:
+            if job.seq in found and job.allocation is not None:
+                gpu_type = keys[job.seq][1]
+                least[gpu_type] = min(least.get(gpu_type, math.inf), found[job.seq])
+        for job in jobs:
+            if job.seq not in found or (job.allocation is None and STARTED.get(memory, job.id) is not None):
+                found[job.seq] = least.get(keys[job.seq][1], 0.0)
+        return found
 
     def _desk(self, view: View, plan: Plan, memory: Memory, jobs: Sequence[JobView]) -> Desk:
         shares = self._shares(view, jobs)
-        desk = Desk(self._passes(view, plan, memory, jobs), shares, {}, {}, {})
+        desk = Desk({}, shares, {}, {}, {})
         keys = {job.seq: (user_of(job), type_of(view, job)) for job in jobs if job.allocation is not None}
         for job in jobs:
             if job.seq in keys:
@@ -143,6 +132,7 @@ class GandivaFair(JointPlanner):
         for job in jobs:
             if job.seq not in keys:
                 keys[job.seq] = (user_of(job), next(iter(preferred(view, desk, job)), ""))
+        desk.passes = self._passes(plan, memory, view.now_s, jobs, keys)
         counts = Counter(keys.values())
         for job in jobs:
             key = keys[job.seq]
@@ -203,7 +193,7 @@ class GandivaFair(JointPlanner):
             left_out.add(misfit.seq)
 
     def _try(self, view: View, plan: Plan, desk: Desk, order: Sequence[JobView], is_over: bool) -> JobView | None:
-        """Suspend, resume and start. Returns a job that was to start and does not fit."""
+        """Suspend, resume and start. Returns a job that was to run and does not fit."""
         taken: Masks = {}
         stays = {job.seq for job in order if job.allocation is not None and not may_pause(job, is_over)}
         for job in order:
@@ -227,7 +217,10 @@ class GandivaFair(JointPlanner):
         for job in pausing:
             plan.suspend(job)
         for job in resuming:
-            plan.resume(job)
+            try:
+                plan.resume(job)
+            except InvariantBroken:  # others have the CPUs that it had
+                return job
         for job, masks in starting:
             if not self._start(view, plan, desk, job, masks):
                 return job
@@ -290,7 +283,7 @@ class GandivaFair(JointPlanner):
         ):
             return True
         first = next(iter(preferred(view, desk, job)), here)
-        if first != here and self._left(desk, user, first) >= count and self._left(desk, user, here) < 0:
+        if first != here and pressure(desk, user, here, 0) > (1 + self.gap) * pressure(desk, user, first, count):
             return True
         nodes = list(masks_of(job))
         if len(nodes) != 1:
@@ -307,17 +300,19 @@ class GandivaFair(JointPlanner):
         tickets = math.fsum(load for (at, _), load in desk.load.items() if view.cluster.nodes[at].pool is pool)
         return bool(others) and mine - min(others) - own > self.gap * tickets / max(pool.total, 1) + 1e-9
 
-    def _left(self, desk: Desk, user: str, gpu_type: str) -> float:
-        return desk.shares.get((user, gpu_type), 0.0) - desk.held.get((user, gpu_type), 0.0)
-
 
 def preferred(view: View, desk: Desk, job: JobView) -> list[str]:
-    """The types that the job may use: first the one of which its user has most left."""
+    """The types that the job may use: first the one of which its user has most for each of its GPUs."""
     user, types = user_of(job), dict[str, None]()
+    here = type_of(view, job)
     for shape in job.shapes:
         types.update(dict.fromkeys(pool.gpu_type for pool in view.cluster.pools_for(shape.gpu_types)))
-    left = {each: desk.shares.get((user, each), 0.0) - desk.held.get((user, each), 0.0) for each in types}
-    return sorted(types, key=lambda each: -left[each])
+    return sorted(types, key=lambda each: pressure(desk, user, each, 0 if each == here else gpus_of(job)))
+
+
+def pressure(desk: Desk, user: str, gpu_type: str, more: int) -> float:
+    """GPUs that a user's jobs ask for on a type, with so many more, for each that is its own."""
+    return (desk.held.get((user, gpu_type), 0.0) + more) / max(desk.shares.get((user, gpu_type), 0.0), TICKETS_MIN)
 
 
 def speed_up(view: View, jobs: Sequence[JobView], user: str, fast: str, slow: str) -> float | None:
