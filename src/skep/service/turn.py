@@ -13,7 +13,19 @@ import msgspec
 
 from skep.core.actions import Launch, Move, Stop
 from skep.core.errors import SkepError
-from skep.core.events import Event, Exit, TasksExited, TasksMoved, TasksPlaced, TasksStarted, in_order
+from skep.core.events import (
+    Event,
+    Exit,
+    GroupEnded,
+    JobSubmitted,
+    ProgressReported,
+    TasksExited,
+    TasksMoved,
+    TasksPlaced,
+    TasksStarted,
+    TimerDue,
+    in_order,
+)
 from skep.core.fold.endings import NEEDS
 from skep.core.group import GroupSpec
 from skep.core.job import Job, JobState
@@ -280,3 +292,24 @@ def which(record: Record, job: Job) -> str:
 
 def notify_rejected(turn: Turn, record: Record, job: Job) -> None:
     turn.notify("failed", f"{which(record, job)}can never run: {job.reason}", record.id)
+
+
+def job_of(event: Event) -> str:
+    """The job of the core that the event is about, if any."""
+    return event.job.id if isinstance(event, JobSubmitted) else getattr(event, "job_id", "")
+
+
+def changed_by(events: list[Event], plans: list[PlanRecord]) -> set[str]:
+    """Jobs whose description may have changed."""
+    changed = {name for event in events if not isinstance(event, ProgressReported) and (name := job_of(event))}
+    due = (timer for event in events if isinstance(event, TimerDue) for timer in event.due)
+    changed |= {timer.job_id for timer in due if timer.job_id}
+    changed |= {decision.job_id for plan in plans for decision in plan.decisions}
+    changed |= {job_id for plan in plans for job_id, _ in plan.rejects}
+    return changed
+
+
+def ended_by(events: list[Event], plans: list[PlanRecord]) -> list[str]:
+    """Groups that were ended by an event and not by their rule."""
+    asked = [event.group_id for event in events if isinstance(event, GroupEnded)]
+    return asked + [group_id for plan in plans for group_id, _, _ in plan.ends]

@@ -23,13 +23,10 @@ from skep.core.events import (
     ClockStepped,
     ClusterChanged,
     Event,
-    GroupEnded,
     JobHeld,
     JobsForgotten,
-    JobSubmitted,
     PolicyChanged,
     PolicyFailed,
-    ProgressReported,
     Solved,
     TasksExited,
     TasksMoved,
@@ -62,6 +59,9 @@ from skep.service.turn import (
     NotYet,
     Turn,
     add_names,
+    changed_by,
+    ended_by,
+    job_of,
     note_placed,
     notify_action,
     notify_exited,
@@ -499,27 +499,6 @@ class Writer:
             state = shown_state(job)
             counts[state] = counts.get(state, 0) + 1
         return counts
-
-
-def job_of(event: Event) -> str:
-    """The job of the core that the event is about, if any."""
-    return event.job.id if isinstance(event, JobSubmitted) else getattr(event, "job_id", "")
-
-
-def changed_by(events: list[Event], plans: list[PlanRecord]) -> set[str]:
-    """Jobs whose description may have changed."""
-    changed = {name for event in events if not isinstance(event, ProgressReported) and (name := job_of(event))}
-    due = (timer for event in events if isinstance(event, TimerDue) for timer in event.due)
-    changed |= {timer.job_id for timer in due if timer.job_id}
-    changed |= {decision.job_id for plan in plans for decision in plan.decisions}
-    changed |= {job_id for plan in plans for job_id, _ in plan.rejects}
-    return changed
-
-
-def ended_by(events: list[Event], plans: list[PlanRecord]) -> list[str]:
-    """Groups that were ended by an event and not by their rule."""
-    asked = [event.group_id for event in events if isinstance(event, GroupEnded)]
-    return asked + [group_id for plan in plans for group_id, _, _ in plan.ends]
 
 
 def answer_all(commands: list[Command], error: Exception) -> None:
