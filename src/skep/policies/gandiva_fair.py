@@ -23,9 +23,11 @@ from skep.core.errors import InvariantBroken
 from skep.core.job import JobState, amount_of
 from skep.core.memory import Memory, Of, Slot
 from skep.core.plan import Plan
-from skep.core.view import JobView, NodeView, View
+from skep.core.view import JobView, View
+from skep.core.weights import Weights
 from skep.policies.allocate.trading import trade
 from skep.policies.allox import can_stop, on_types, user_of
+from skep.policies.gpu_masks import Masks, add, all_gpus, all_up, masks_of, overlap
 from skep.policies.joint import JointPlanner
 from skep.policies.place import Relaxed
 from skep.policies.place.tickets import ByTickets
@@ -51,9 +53,6 @@ STARTED = Slot("gandiva-fair started", float)
 QUANTUM = Slot("gandiva-fair quantum", float, Of.ALL)
 """When the present quantum ends."""
 
-Masks = dict[int, int]
-"""GPUs by node."""
-
 
 class Desk(msgspec.Struct, eq=False):
     """What one decision knows: passes, shares and tickets."""
@@ -74,7 +73,15 @@ class GandivaFair(JointPlanner):
     move, as a part of the average load."""
 
     def __init__(
-        self, *, name: str, quantum_s: float, price: float, trades: bool, gap: float, cool_down_s: float
+        self,
+        *,
+        name: str,
+        quantum_s: float,
+        price: float,
+        trades: bool,
+        gap: float,
+        cool_down_s: float,
+        weights: Weights,
     ) -> None:
         self.by_tickets = ByTickets()
         super().__init__(name=name, place=Relaxed(self.by_tickets, (0.0,)))
@@ -83,6 +90,7 @@ class GandivaFair(JointPlanner):
         self.trades = trades
         self.gap = gap
         self.cool_down_s = cool_down_s
+        self.weights = weights
 
     def decide(self, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> float:
         there = [job for job in view.placed_jobs() if job.allocation is not None]
@@ -144,10 +152,12 @@ class GandivaFair(JointPlanner):
         return desk
 
     def _shares(self, view: View, jobs: Sequence[JobView]) -> dict[tuple[str, str], float]:
-        """An equal part of each type for every user, then all trades."""
+        """A part of each type for every user by its weight, then all trades."""
         users = sorted({user_of(job) for job in jobs})
         pools = view.cluster.pools
-        found = {(user, pool.gpu_type): pool.total / len(users) for user in users for pool in pools}
+        tickets = {user_of(job): self._tickets(job) for job in jobs}
+        total = math.fsum(tickets.values())
+        found = {(user, pool.gpu_type): pool.total * tickets[user] / total for user in users for pool in pools}
         for one, other in itertools.combinations([pool.gpu_type for pool in pools], 2) if self.trades else ():
             speed_ups = {user: each for user in users if (each := speed_up(view, jobs, user, one, other)) is not None}
             fast, slow = trade(
@@ -159,6 +169,10 @@ class GandivaFair(JointPlanner):
             for user in users:
                 found[user, one], found[user, other] = fast[user], slow[user]
         return found
+
+    def _tickets(self, job: JobView) -> float:
+        """Of the job's user, or of its VC where no user is named."""
+        return self.weights.of_user(job.spec.user) if job.spec.user else self.weights.of_vc(job.spec.vc)
 
     def _book(self, view: View, plan: Plan, memory: Memory, desk: Desk, jobs: Sequence[JobView]) -> None:
         """Remember the passes of jobs that now run, or no longer do."""
@@ -343,18 +357,6 @@ def gpus_of(job: JobView) -> int:
     return math.ceil(amount_of(job.shapes[0]))
 
 
-def masks_of(job: JobView) -> Masks:
-    """The GPUs that a job has, or has again when it resumes."""
-    allocation = job.allocation
-    if allocation is None:
-        return {}
-    found: Masks = {}
-    for piece in (allocation.resumes_as or allocation).slices:
-        if piece.gpus:
-            found[piece.node] = found.get(piece.node, 0) | piece.gpus
-    return found
-
-
 def type_of(view: View, job: JobView) -> str:
     nodes = list(masks_of(job))
     return view.cluster.nodes[nodes[0]].pool.gpu_type if nodes else ""
@@ -369,23 +371,6 @@ def may_pause(job: JobView, is_over: bool) -> bool:
     if is_suspended(job):
         return True
     return is_over and job.state is JobState.RUNNING and job.spec.preemptible and not job.is_ending and gpus_of(job) > 0
-
-
-def all_gpus(node: NodeView) -> int:
-    return (1 << node.gpu_count) - 1
-
-
-def all_up(view: View, masks: Masks) -> bool:
-    return all(view.cluster.nodes[node].is_up for node in masks)
-
-
-def overlap(taken: Masks, masks: Masks) -> bool:
-    return any(taken.get(node, 0) & mask for node, mask in masks.items())
-
-
-def add(taken: Masks, masks: Masks) -> None:
-    for node, mask in masks.items():
-        taken[node] = taken.get(node, 0) | mask
 
 
 def least_loaded(desk: Desk, node: int, mask: int, count: int) -> tuple[float, int]:

@@ -7,6 +7,8 @@ from tests.support import World, cluster, job, trace
 from tests.support.world import WorldCourse
 
 from skep.core.errors import InputError
+from skep.core.weights import read_weights
+from skep.experiments.simulate import Experiment, Options
 from skep.policies.registry import Setting, build_planner
 from skep.traces.trace import TraceJob
 
@@ -66,6 +68,13 @@ def test_a_job_moves_to_gpus_that_are_idle() -> None:
 def test_a_higher_priority_goes_first_in_the_next_quantum() -> None:
     course = World(trace(job(1, work=200), job(1, work=100, at=10, priority=1)), cluster("1x1"), "gandiva-fair").run()
     assert [row.finish_s for row in course.rows()] == [300, 160]
+
+
+def test_a_user_with_three_times_the_weight_has_three_times_the_time() -> None:
+    jobs = [job(1, work=30_000.0, user=user) for user in "AB"]
+    options = Options(restart_s=0.0, weights=read_weights("users.B=3"))
+    run = Experiment(trace(*jobs), cluster("1x1"), options).run("gandiva-fair")
+    assert [row.finish_s for row in run.rows] == [60_000, pytest.approx(40_000, abs=120)]
 
 
 @pytest.mark.parametrize("knob", ["quantum=0"])

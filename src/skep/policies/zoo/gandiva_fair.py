@@ -19,15 +19,16 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
         trades=knobs["trade"],
         gap=knobs["gap"],
         cool_down_s=knobs["cool_down"],
+        weights=setting.weights,
     )
 
 
 POLICIES = (
     Policy(
         name="gandiva-fair",
-        title="Every user has the same share of the GPU time of each type, divided among its jobs by stride scheduling "
-        "in quanta, with whole gangs; users trade shares of fast types for slow ones, and jobs migrate to balance the "
-        "nodes.",
+        title="Every user has a share of the GPU time of each type by its weight, divided among its jobs by stride "
+        "scheduling in quanta, with whole gangs; users trade shares of fast types for slow ones, and jobs migrate to "
+        "balance the nodes.",
         paper="Chaudhary et al., Balancing Efficiency and Fairness in Heterogeneous GPU Clusters for Deep Learning "
         "(Gandiva_fair), EuroSys 2020",
         assumes=frozenset({Need.THROUGHPUT, Need.SUSPEND, Need.CHECKPOINT}),
