@@ -118,7 +118,8 @@ def test_the_loss_of_a_node_is_logged_once_whoever_says_it(tmp_path: Path) -> No
     world.tell(NodeBack("a"))
     world.ask(commands.set_node("a", "up", "root"))
     logged = [event for data in world.store.entries(0) for event in decode(data).events]
-    assert [event for event in logged if isinstance(event, NodeLost | NodeBack)] == [NodeLost("a"), NodeBack("a")]
+    lost, back = NodeLost("a", is_said=True), NodeBack("a", is_said=True)
+    assert [event for event in logged if isinstance(event, NodeLost | NodeBack)] == [lost, back]
 
 
 def test_a_node_is_lost_once_that_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
