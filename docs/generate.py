@@ -94,7 +94,7 @@ def cell(text: str) -> str:
 
 # Job files --------------------------------------------------------------------------------------------------------
 
-TABLES = {"job": jobs.JOB, "role": jobs.ROLE, "group": jobs.GROUP, "share": jobs.SHARE}
+TABLES = {"job": jobs.JOB, "role": jobs.ROLE, "group": jobs.GROUP, "share": jobs.SHARE, "kubernetes": jobs.KUBERNETES}
 
 
 def jobs_page() -> str:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from subjects import SUBJECTS, Subject
+from subjects import SUBJECTS, Kube, Subject
 
 
 @pytest.fixture(params=SUBJECTS)
 def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Subject]:
     """`needs(…)` names capabilities without which a test makes no sense."""
-    made = SUBJECTS[request.param](tmp_path)
+    kind = SUBJECTS[request.param]
+    made = kind(tmp_path, request.getfixturevalue("plane")) if issubclass(kind, Kube) else kind(tmp_path)
     try:
         needed = {each for mark in request.node.iter_markers("needs") for each in mark.args}
         if missing := needed - made.engine.capabilities:

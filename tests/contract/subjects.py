@@ -18,12 +18,16 @@ from types import ModuleType
 import pytest
 from tests.support.builders import job as trace_job
 from tests.support.engines import FakeEngine, Machine
+from tests.support.hollow import HollowKubelets
+from tests.support.kube_plane import ControlPlane
 from tests.support.sim_engine import SimEngine, SimWorld
 
 from skep.core.actions import Action, named
 from skep.core.cluster import Cluster, NodeSpec
 from skep.core.ports import Engine, Wanted
 from skep.core.reports import Report
+from skep.engines.kube.engine import KubeEngine
+from skep.engines.kube.settings import KubeSettings
 from skep.engines.local import launches
 from skep.engines.local.engine import LocalEngine
 from skep.engines.local.start import ShimProcess
@@ -354,6 +358,51 @@ class Local(Subject):
         self.engine.close()
 
 
+class Kube(Local):
+    """Pods of a real API server, run by hollow kubelets."""
+
+    def __init__(self, folder: Path, plane: ControlPlane) -> None:
+        self.plane = plane
+        self.kubelets: HollowKubelets | None = None
+        namespace = plane.namespace()
+        self.settings_of_kube = KubeSettings(
+            str(plane.kubeconfig("admin", namespace)),
+            gpus="visible",
+            image="test",
+            checkpoints={"hostPath": {"path": str(folder / "checkpoints")}},
+        )
+        (folder / "pods").mkdir()
+        super().__init__(folder)
+        self.kubelets = HollowKubelets(plane.api, folder / "pods", {"n0": 4, "n1": 4}, plane.folder / "pki", namespace)
+
+    def _open(self) -> None:
+        self.engine: KubeEngine = KubeEngine(
+            self.folder, self.cluster, self.request_of, self.hear, self.settings_of_kube, "abc"
+        )
+
+    def _file(self, job_id: str, name: str) -> Path:
+        return self.folder / "checkpoints" / "abc" / job_id / name
+
+    def kill(self, job_id: str = "1") -> None:
+        pod = next(name for name in self.kubelets.running() if f"-{job_id}-" in name)
+        self.kubelets.signal(pod, signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def break_start(self, job_id: str = "1") -> Iterator[None]:
+        self.kubelets.broken.add("main-1")
+        yield
+        self.kubelets.broken.clear()
+
+    def there(self) -> set[tuple[str, int]]:
+        parts = [name.split("-") for name in self.kubelets.running()]
+        return {(words[2], int(words[3])) for words in parts}
+
+    def close(self) -> None:
+        self.engine.close()
+        if self.kubelets is not None:
+            self.kubelets.close()
+
+
 def example(name: str) -> ModuleType:
     """A module of `examples/`, which is no package."""
     file = Path(__file__).parents[2] / "examples" / name
@@ -411,4 +460,4 @@ def is_shim(pid: str) -> bool:
         return False
 
 
-SUBJECTS = {"fake": Fake, "simulator": Simulated, "local": Local, "plain": Plain}
+SUBJECTS = {"fake": Fake, "simulator": Simulated, "local": Local, "plain": Plain, "kubernetes": Kube}

@@ -52,6 +52,7 @@ HEADINGS = {
         "decisions": ("skep.cli.past:decisions", "What the policy decided, and why."),
         "usage": ("skep.cli.events:usage", "GPU-hours by user, virtual cluster or job."),
         "token": ("skep.cli.token:token", "Make, list, rotate and revoke tokens."),
+        "kube": ("skep.cli.kube:kube", "Print manifests for a server on Kubernetes."),
         "restore": ("skep.cli.restore:restore", "Put a backup in the place of the store."),
         "backup": ("skep.cli.backup:backup", "Save the server's store to a file."),
         "completion": ("skep.cli.completion:completion", "Set up the Tab key of your shell."),

@@ -31,7 +31,10 @@ READY_S = 120.0
     help="How to schedule; `skep policies` lists them.  [default: as it was; at first fifo]",
     shell_complete=complete_policies,
 )
-@click.option("--engine", metavar="NAME", help="What runs the jobs: local.  [default: local]")
+@click.option("--engine", metavar="NAME", help="What runs the jobs: local or kubernetes.  [default: local]")
+@click.option("--kubeconfig", metavar="FILE", help="Kubernetes: where and as whom.  [default: $KUBECONFIG, own pod]")
+@click.option("--context", metavar="NAME", help="Kubernetes: the context in that file.  [default: its current one]")
+@click.option("--namespace", metavar="NAME", help="Kubernetes: where pods are made.  [default: of the context]")
 @click.option("--profile", metavar="FILE", help="Speeds by model: the reference of jobs that report their steps.")
 @click.option("--data", metavar="DIR", help="The data folder.  [default: ~/.local/share/skep]")
 @click.option("--host", metavar="ADDRESS", help="The address to listen on.  [default: 127.0.0.1]")
@@ -49,6 +52,7 @@ def up(file: str | None, detach: bool, is_new: bool, **flags: Any) -> None:
     Examples:
       skep up
       skep up --cluster 4x8 --policy tiresias-l --data ./data -d
+      skep up --engine kubernetes --namespace ml
       skep up --host 0.0.0.0 --auth token --config skep.yaml
     """
     from skep.server.config import make_config

@@ -50,7 +50,7 @@ class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True):
     retries: int = 0
     """Retries of one task; only if the job is not a gang."""
     image: str = ""
-    """Recorded only: an engine that runs plain processes does not use it."""
+    """An engine that runs plain processes does not use it."""
 
 
 class Elastic(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -85,6 +85,20 @@ class OfShare(msgspec.Struct, frozen=True, omit_defaults=True):
     claim: Claim = "guaranteed"
     promise: float = 0.0
     tier: Tier = "basic"
+
+
+class OfKube(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the pods of a job need beyond what every engine gives its tasks."""
+
+    volumes: dict[str, str] = {}
+    """By the path where it is mounted, the name of a volume claim."""
+    pull_secrets: tuple[str, ...] = ()
+    service_account: str = ""
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[str, ...] = ()
+    """Keys of taints."""
+    shm_gib: float = 0.0
+    """Size of `/dev/shm`; 0: as the container runtime has it."""
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -123,6 +137,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     share: OfShare | None = None
     weight: float = 1.0
     """Its weight against other jobs."""
+    kubernetes: OfKube = OfKube()
     parameters: dict[str, str] = {}
     """What distinguishes it from others of its group; the values of its sweep."""
 

@@ -14,9 +14,9 @@ import msgspec
 from skep.core.model import PRIORITIES
 from skep.core.share import MODES, Claim, Tier
 from skep.files.document import Field
-from skep.jobs import fields
+from skep.jobs import fields, kube_fields
 from skep.jobs.core import COUNT, ENDS_WHEN, KINDS, read_ends_when
-from skep.jobs.request import Completion, Elastic, OfGroup, OfShare, Request, TaskRole
+from skep.jobs.request import Completion, Elastic, OfGroup, OfKube, OfShare, Request, TaskRole
 
 Schema = dict[str, Any]
 CHECKPOINTS = ("signal", "criu")
@@ -199,6 +199,10 @@ def _time_limit(field: Field) -> float:
     raise field.fault("a duration above 0", hint="without time_limit_s there is no limit")
 
 
+def _kubernetes(field: Field) -> OfKube:
+    return OfKube(**read_fields(field.fields(tuple(KUBERNETES)), KUBERNETES))
+
+
 def _labels(field: Field) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fields.label(item, most=255) for item in fields.entries(field)))
 
@@ -264,7 +268,7 @@ ROLE: Table = {
     ),
     "image": JobField(
         word(lambda field: fields.label(field, most=1000)),
-        "Recorded only; the local engine runs the command without a container.",
+        "The container image on Kubernetes; the local engine runs the command without a container.",
     ),
     "retries": JobField(RETRIES, "Of one task; only with `gang: false`."),
 }
@@ -343,6 +347,31 @@ SHARE: Table = {
         "Singularity: `premium` and `standard` are promised a part of every hour, `basic` gets what is left.",
     ),
 }
+CLAIM_NAME: Schema = {"type": "string", "pattern": f"^{kube_fields.OBJECT_NAME.pattern}$"}
+KUBERNETES: Table = {
+    "volumes": JobField(
+        mapping(CLAIM_NAME, "/.+", "paths, each with the name of a volume claim", kube_fields.claims),
+        "Volume claims of the namespace, by the path where they are mounted.",
+    ),
+    "shm_gib": JobField(
+        amount(1e4), "The size of `/dev/shm`; it counts as memory of the pod.", "as the runtime has it"
+    ),
+    "pull_secrets": JobField(
+        msgspec.structs.replace(WORDS, words="one or a list of names", read=kube_fields.object_names),
+        "Secrets with which images are pulled.",
+    ),
+    "service_account": JobField(
+        word(kube_fields.service_account, "a name"), "The account of its pods. Without one they get no token.", "none"
+    ),
+    "node_selector": JobField(
+        mapping(TEXT, kube_fields.LABEL_KEY.pattern, "labels and values", kube_fields.node_selector),
+        "Labels that a node must have. The node itself rejects a pod that does not fit.",
+    ),
+    "tolerations": JobField(
+        msgspec.structs.replace(WORDS, words="one or a list of keys", read=kube_fields.taint_keys),
+        "Keys of taints it tolerates.",
+    ),
+}
 JOB: Table = {
     "name": JobField(NAME, "The name of the job.", "required"),
     "tasks": JobField(
@@ -416,6 +445,10 @@ JOB: Table = {
         "How it shares its GPUs with other jobs. Policies ignore what they do not support.",
         "as the policy decides",
     ),
+    "kubernetes": JobField(
+        part(KUBERNETES, "a mapping, see below", _kubernetes),
+        "What its pods need; the local engine ignores it.",
+    ),
     "parameters": JobField(
         mapping(
             {"type": SCALAR}, fields.VARIABLE.pattern, "names and values", fields.parameters, fields.PARAMETERS_MAX
@@ -436,6 +469,7 @@ STRUCTS: tuple[tuple[Table, type[msgspec.Struct]], ...] = (
     (ELASTIC, Elastic),
     (GROUP, OfGroup),
     (SHARE, OfShare),
+    (KUBERNETES, OfKube),
 )
 """The struct that has the values, and so the defaults, of a table."""
 

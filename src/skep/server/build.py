@@ -14,17 +14,19 @@ from skep.clusters.spec import looks_like_spec
 from skep.core.errors import InputError
 from skep.core.needs import offered_needs
 from skep.core.ports import Capability, Engine
+from skep.engines.kube.engine import KubeEngine, capabilities_of, describe_nodes
 from skep.engines.local.accounts import ROOT_HINT, SEPARATE, SERVER, Accounts, missing_rights
 from skep.engines.local.engine import LocalEngine
 from skep.engines.local.gpus import Gpu, find_gpus
 from skep.files.text import load_text
 from skep.files.umask import STARTED_WITH
-from skep.server.config import Config
+from skep.server.config import KUBERNETES, LOCAL, Config
 from skep.server.private import account_name
 from skep.service.clock import machine_clock
 from skep.service.files import open_store
 from skep.service.live import Live
 from skep.service.progress import Measure, nobody_measured
+from skep.service.store import Store, Writes
 from skep.service.values import Json
 
 DAY_S = 86400.0
@@ -33,10 +35,13 @@ VIRTUAL = "1x8"
 
 def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[Exception], None]) -> Live:
     kind = ENGINES[config.engine]
-    accounts = job_accounts(config, say)
+    accounts = job_accounts(config, say) if config.engine == LOCAL else Accounts()
     store = open_store(config.data, is_new=config.is_new)
     is_new = store.log_seq == 0
-    cluster = chosen_cluster(config.cluster, say) if is_new or "cluster" in config.typed else None
+    cluster = None
+    if is_new or "cluster" in config.typed:
+        found = kind.find_cluster(config, say) if not config.cluster else None
+        cluster = found or chosen_cluster(config.cluster)
     live = Live(
         store,
         lambda live: kind.make(config, live, accounts),
@@ -47,8 +52,8 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
         on_fault=on_fault,
         limits=config.limits,
         weights=config.weights,
-        offers=offered_needs(kind.capabilities),
-        capabilities=kind.capabilities | kind.ignored,
+        offers=offered_needs(kind.capabilities(config)),
+        capabilities=kind.capabilities(config) | kind.ignored,
         measure=measure_of(config.profile),
         is_new=config.is_new,
     )
@@ -123,22 +128,50 @@ def local_engine(config: Config, live: Live, accounts: Accounts) -> Engine:
     )
 
 
+def kube_engine(config: Config, live: Live, accounts: Accounts) -> Engine:
+    cluster = live.writer.state.cluster.blank()
+    return KubeEngine(
+        config.data,
+        cluster,
+        live.request_of,
+        live.tell,
+        config.kubernetes,
+        id_of(live.store),
+        is_new=config.is_new,
+    )
+
+
+def id_of(store: Store) -> str:
+    """The id of a store, durable before anything is named after it."""
+    found = store.own_id()
+    if store.meta("store") is None:
+        store.commit(Writes(meta={"store": found}))
+    return found
+
+
 class EngineKind(NamedTuple):
     """A selectable engine. Its capabilities are known before it is created, because the first policy needs them."""
 
-    capabilities: frozenset[Capability]
+    capabilities: Callable[[Config], frozenset[Capability]]
     make: Callable[[Config, Live, Accounts], Engine]
+    find_cluster: Callable[[Config, Callable[[str], None]], tuple[str, str]]
+    """(name, text) of the cluster if none is named."""
     ignored: frozenset[Capability] = frozenset()
     """What jobs may ask for although the engine does without it, and warns in their logs."""
 
 
-ENGINES = {"local": EngineKind(LocalEngine.capabilities, local_engine, frozenset({Capability.IMAGES}))}
-
-
-def chosen_cluster(spec: str, say: Callable[[str], None]) -> tuple[str, str]:
+def chosen_cluster(spec: str) -> tuple[str, str]:
     """(name, text)"""
-    if spec:
-        return (spec, spec) if looks_like_spec(spec) else (Path(spec).name, cluster_text(spec))
+    return (spec, spec) if looks_like_spec(spec) else (Path(spec).name, cluster_text(spec))
+
+
+def nodes_of_kubernetes(config: Config, say: Callable[[str], None]) -> tuple[str, str]:
+    text, count = describe_nodes(config.kubernetes)
+    say(f"found {count} nodes with GPUs in Kubernetes")
+    return "kubernetes", text
+
+
+def this_machine(config: Config, say: Callable[[str], None]) -> tuple[str, str]:
     gpus = find_gpus()
     if gpus:
         say(f"found {len(gpus)} GPUs on this machine: {', '.join(sorted({gpu.name for gpu in gpus}))}")
@@ -166,3 +199,11 @@ def describe_machine(gpus: list[Gpu]) -> str:
     node: Json = {"name": name, "gpus": len(gpus), "gpu_type": kinds[0].lower().replace(" ", "-")}
     node |= {"gpu_mem_gib": gpus[0].memory_mib // 1024, "cpus": os.cpu_count() or 1, "memory_gib": memory_gib}
     return str(yaml.safe_dump({"nodes": [node]}, sort_keys=False))
+
+
+ENGINES = {
+    LOCAL: EngineKind(
+        lambda config: LocalEngine.capabilities, local_engine, this_machine, frozenset({Capability.IMAGES})
+    ),
+    KUBERNETES: EngineKind(lambda config: capabilities_of(config.kubernetes), kube_engine, nodes_of_kubernetes),
+}

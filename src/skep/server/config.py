@@ -12,6 +12,7 @@ import msgspec
 
 from skep.core.errors import InputError, did_you_mean
 from skep.core.weights import EQUAL, WEIGHT_MAX, Weights
+from skep.engines.kube.settings import GPU_MODES, PLUGIN, KubeSettings
 from skep.engines.local.accounts import SUBMITTER, check_run_as
 from skep.engines.local.upkeep import DiskRules
 from skep.files.document import Field, read_document
@@ -26,10 +27,13 @@ JOB_SHARE, USER_SHARE, ALL_SHARE = 0.25, 0.5, 0.9
 """How much of the disk one job, one user and all jobs may use by default."""
 RESERVE_SHARE, RESERVE_MAX = 0.05, 2 << 30
 """What stays free by default: the smaller one."""
-ENGINES = ("local",)
+LOCAL, KUBERNETES = "local", "kubernetes"
+ENGINES = (LOCAL, KUBERNETES)
+OF_KUBE = ("kubeconfig", "context", "namespace")
+"""Flags of `skep up` that only the Kubernetes engine has."""
 KEYS = (
     *("cluster", "policy", "engine", "data", "host", "port", "auth", "names", "keep_days", "limits", "run_as"),
-    *("job_files", "profile", "disk", "weights"),
+    *("job_files", "profile", "disk", "weights", "kubernetes"),
 )
 
 
@@ -38,7 +42,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: str = ""
     policy: str = ""
-    engine: str = "local"
+    engine: str = LOCAL
     """The engine that runs the jobs: one of `ENGINES`."""
     typed: frozenset[str] = frozenset()
     """The settings that were given as flags: they replace what is stored. Those of a config file apply to a new store
@@ -62,6 +66,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The account that jobs run as, see `engines/local/accounts.py`; empty: a safe choice, see `job_accounts`."""
     profile: str = ""
     """A file of speeds by model: the reference of jobs that report their steps, and the speeds that policies see."""
+    kubernetes: KubeSettings = KubeSettings()
     job_files: str = ""
     """Where jobs of other accounts have their folders; empty: beside the data folder."""
 
@@ -110,6 +115,7 @@ def make_config(file: str | None, flags: Json, *, is_new: bool = False) -> Confi
     values.setdefault("limits", LimitRules(default_limits(values["data"])))
     values.setdefault("disk", default_disk(values["data"]))
     values.setdefault("auth", "none" if is_loopback(values.get("host", "127.0.0.1")) else "token")
+    values = with_kube_flags(values)
     typed = frozenset(key for key in ("cluster", "policy") if flags.get(key) is not None)
     config = Config(**values, typed=typed, is_new=is_new)
     if config.engine not in ENGINES:
@@ -117,6 +123,8 @@ def make_config(file: str | None, flags: Json, *, is_new: bool = False) -> Confi
         raise InputError(
             f"engine: there is no {config.engine[:80]!r}{near}", hint=f"engines of this version: {', '.join(ENGINES)}"
         )
+    if config.engine != KUBERNETES and config.kubernetes != KubeSettings():
+        raise InputError("kubeconfig, context and namespace need --engine kubernetes")
     if config.auth == "none" and not is_loopback(config.host):
         raise InputError(
             f"{config.host} is reachable from other machines, which needs --auth token",
@@ -157,6 +165,8 @@ def _value(key: str, field: Field, data: Path) -> Any:
         return read_disk(field, default_disk(data))
     if key == "weights":
         return read_weights(field)
+    if key == "kubernetes":
+        return read_kubernetes(field)
     if key == "names":
         return tuple(name.text().lower() for name in field.items())
     word = field.text(f"the {key}")
@@ -186,6 +196,29 @@ def read_disk(field: Field, base: DiskRules) -> DiskRules:
         found.get("all_gib", base.all_bytes),
         found.get("reserve_gib", base.reserve_bytes) or 0,
     )
+
+
+def with_kube_flags(values: Json) -> Json:
+    """The flags of the Kubernetes engine override its section in the config file."""
+    flags = {key: values[key] for key in OF_KUBE if key in values}
+    rest = {key: value for key, value in values.items() if key not in OF_KUBE}
+    settings = msgspec.structs.replace(rest.get("kubernetes", KubeSettings()), **flags)
+    return {**rest, "kubernetes": settings}
+
+
+def read_kubernetes(field: Field) -> KubeSettings:
+    """The section `kubernetes`."""
+    given = field.fields((*OF_KUBE, "gpus", "image", "pull_secrets", "checkpoints", "unreachable_s"))
+    values: Json = {key: each.text() for key, each in given.items() if key in (*OF_KUBE, "gpus", "image")}
+    if values.get("gpus", PLUGIN) not in GPU_MODES:
+        raise given["gpus"].fault(" or ".join(GPU_MODES))
+    if "pull_secrets" in given:
+        values["pull_secrets"] = tuple(each.text() for each in given["pull_secrets"].items())
+    if "checkpoints" in given:
+        values["checkpoints"] = {"persistentVolumeClaim": {"claimName": given["checkpoints"].text("a volume claim")}}
+    if "unreachable_s" in given:
+        values["unreachable_s"] = given["unreachable_s"].number(above=0.0, most=86400)
+    return KubeSettings(**values)
 
 
 def is_loopback(host: str) -> bool:

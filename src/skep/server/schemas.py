@@ -156,6 +156,17 @@ class OfShareSchema(Answer):
     tier: str
 
 
+class OfKubeSchema(Answer):
+    """What its pods need on Kubernetes."""
+
+    volumes: dict[str, str]
+    pull_secrets: list[str]
+    service_account: str
+    node_selector: dict[str, str]
+    tolerations: list[str]
+    shm_gib: float
+
+
 class JobRequest(Answer):
     """The request with defaults filled in. Values of secrets are `******`."""
 
@@ -186,6 +197,7 @@ class JobRequest(Answer):
     secrets: dict[str, str]
     share: OfShareSchema | None
     weight: float
+    kubernetes: OfKubeSchema
     parameters: dict[str, str] = Field(description="What distinguishes it from others of its group, as in a sweep.")
 
 

@@ -9,7 +9,7 @@ import pytest
 from skep.core.errors import InputError
 from skep.files.running import RunningProcess, default_data, is_locked, read_running
 from skep.jobs.request import DEFAULTS, Limits
-from skep.server.build import chosen_cluster, describe_machine
+from skep.server.build import chosen_cluster, describe_machine, this_machine
 from skep.server.config import default_limits, make_config, open_socket
 from skep.server.datadir import DataDir
 
@@ -113,10 +113,9 @@ def test_the_cluster_is_said_found_or_made_up(monkeypatch: pytest.MonkeyPatch, t
     file = tmp_path / "lab.yaml"
     file.write_text("nodes: [{gpus: 1}]")
     monkeypatch.setattr("skep.server.build.find_gpus", list)
-    assert chosen_cluster("2x4", said.append) == ("2x4", "2x4")
-    assert chosen_cluster(str(file), said.append) == ("lab.yaml", "nodes: [{gpus: 1}]")
-    assert not said
-    assert chosen_cluster("", said.append) == ("1x8", "1x8")
+    assert chosen_cluster("2x4") == ("2x4", "2x4")
+    assert chosen_cluster(str(file)) == ("lab.yaml", "nodes: [{gpus: 1}]")
+    assert this_machine(make_config(None, {"data": str(tmp_path)}), said.append) == ("1x8", "1x8")
     assert "virtual cluster 1x8" in said[0]
 
 
@@ -153,7 +152,7 @@ def test_the_engine_is_chosen_by_name(tmp_path: Path) -> None:
     assert make_config(None, {"data": str(tmp_path), "engine": "local"}).engine == "local"
     with pytest.raises(InputError, match=r"engine: there is no 'loca'; did you mean local\?") as found:
         make_config(None, {"data": str(tmp_path), "engine": "loca"})
-    assert found.value.hint == "engines of this version: local"
+    assert found.value.hint == "engines of this version: local, kubernetes"
     file = tmp_path / "skep.yaml"
     file.write_text("engine: nobody\n")
     with pytest.raises(InputError, match="engine: there is no 'nobody'"):
@@ -166,10 +165,27 @@ def test_policies_build_on_what_the_chosen_engine_can_do(tmp_path: Path, monkeyp
     from skep.core.needs import Need
     from skep.server import build
 
-    kind = build.EngineKind(NoEngine.capabilities, lambda config, live, accounts: NoEngine())
+    kind = build.EngineKind(
+        lambda config: NoEngine.capabilities, lambda config, live, accounts: NoEngine(), build.this_machine
+    )
     monkeypatch.setitem(build.ENGINES, "local", kind)
     live = build.build_live(make_config(None, {"data": str(tmp_path), "cluster": "1x4"}), lambda line: None, print)
     try:
         assert live.writer.ground.offers == {Need.HISTORY, Need.DEADLINE}
     finally:
         live.close()
+
+
+def test_the_section_kubernetes_is_read_and_flags_override_it(tmp_path: Path) -> None:
+    from skep.engines.kube.settings import KubeSettings
+
+    file = tmp_path / "skep.yaml"
+    file.write_text("engine: kubernetes\nkubernetes: {namespace: a, gpus: visible, image: i, checkpoints: c}\n")
+    config = make_config(str(file), {"data": str(tmp_path), "namespace": "b"})
+    claim = {"persistentVolumeClaim": {"claimName": "c"}}
+    assert config.kubernetes == KubeSettings(namespace="b", gpus="visible", image="i", checkpoints=claim)
+    file.write_text("engine: kubernetes\nkubernetes: {gpus: some}\n")
+    with pytest.raises(InputError, match="plugin or visible"):
+        make_config(str(file), {"data": str(tmp_path)})
+    with pytest.raises(InputError, match="need --engine kubernetes"):
+        make_config(None, {"data": str(tmp_path), "namespace": "b"})

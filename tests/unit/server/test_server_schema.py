@@ -20,6 +20,7 @@ def make_live(folder: Path) -> Live:
 
 
 # Whether the cluster can ever run a job, and whether a policy has that name, is not a matter of form: a 400 is right.
+# So is a 404 if the job that another one needs does not exist.
 # Ending the token that asks would refuse all that follows.
 # What has no end cannot be checked, and a server that was told to stop cannot be asked more.
 SETTINGS = """
@@ -36,7 +37,7 @@ include-path = [
     "/api/v1/jobs", "/api/v1/jobs:batch", "/api/v1/cluster", "/api/v1/policy", "/api/v1/history", "/api/v1/timeline",
     "/api/v1/traces", "/api/v1/studies"
 ]
-checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "409"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409"]
 
 [[operations]]
 include-path = "/api/v1/jobs"

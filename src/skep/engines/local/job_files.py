@@ -31,11 +31,14 @@ METRICS_MAX = 16 << 20
 HEALTH_S = 5.0
 
 
-class JobFiles:
+class StoredJobs:
+    """What any engine that keeps its jobs in a `Folder` answers from their files."""
+
     folder: Folder
-    runs: Runs
-    _health: dict[str, list[dict[str, Any]]] | None = None
-    _health_s = -HEALTH_S
+
+    def latest_progress(self, job_id: str) -> dict[str, Setting] | None:
+        """The latest report of a launch that runs, if it is known without reading files."""
+        return None
 
     def last_job(self) -> int:
         return self.folder.last_job()
@@ -53,11 +56,9 @@ class JobFiles:
             return []
 
     def progress(self, job_id: str) -> dict[str, Setting]:
-        run = self.runs.by_job.get(job_id)
         try:
-            if run is not None and (run.progress or run.launch == 1):
-                return run.progress
-            return self._kept_progress(job_id)
+            latest = self.latest_progress(job_id)
+            return self._kept_progress(job_id) if latest is None else latest
         except (OSError, NotFound):
             return {}
 
@@ -88,6 +89,38 @@ class JobFiles:
             return []
         return [status(LocalTask(each, self.folder.task(job_id, launches[-1], each.name))) for each in records]
 
+    def _launches(self, job_id: str) -> list[int]:
+        """Its files stay where they are while they are read."""
+        self.folder.packed.note_read(safe_name(job_id))
+        return self.folder.launches(job_id)
+
+    def _task_path(self, job_id: str, task: str, launch: int) -> Path:
+        try:
+            launches = self._launches(job_id)
+        except OSError as error:
+            raise NotFound(f"job {job_id}: its files cannot be read now: {error.strerror}") from None
+        if not launches or (launch and launch not in launches):
+            raise NotFound(
+                f"job {job_id}: {f'attempt {launch} does not exist' if launch else 'it has not started yet'}"
+            )
+        launch = launch or launches[-1]
+        names = [record.name for record in self.folder.record(job_id, launch).tasks]
+        if task and task not in names:
+            raise NotFound(f"job {job_id}: no task {task[:100]!r}", hint=f"it has {', '.join(names[:20])}")
+        return self.folder.task(job_id, launch, task or names[0])
+
+
+class JobFiles(StoredJobs):
+    """The same for processes of this machine."""
+
+    runs: Runs
+    _health: dict[str, list[dict[str, Any]]] | None = None
+    _health_s = -HEALTH_S
+
+    def latest_progress(self, job_id: str) -> dict[str, Setting] | None:
+        run = self.runs.by_job.get(job_id)
+        return run.progress if run is not None and (run.progress or run.launch == 1) else None
+
     def environment(self, job_id: str, task: str = "", launch: int = 0) -> TaskEnvironment:
         file = decode_as(read_small(self._task_path(job_id, task, launch) / "task.json", TASK_FILE_MAX), TaskFile)
         if file is None:
@@ -112,26 +145,6 @@ class JobFiles:
             is_real = node is not None and node.gpu_count == len(readings) > 0
             self._health = {here: [msgspec.structs.asdict(each) for each in readings]} if is_real else {}
         return self._health or {}
-
-    def _launches(self, job_id: str) -> list[int]:
-        """Its files stay where they are while they are read."""
-        self.folder.packed.note_read(safe_name(job_id))
-        return self.folder.launches(job_id)
-
-    def _task_path(self, job_id: str, task: str, launch: int) -> Path:
-        try:
-            launches = self._launches(job_id)
-        except OSError as error:
-            raise NotFound(f"job {job_id}: its files cannot be read now: {error.strerror}") from None
-        if not launches or (launch and launch not in launches):
-            raise NotFound(
-                f"job {job_id}: {f'attempt {launch} does not exist' if launch else 'it has not started yet'}"
-            )
-        launch = launch or launches[-1]
-        names = [record.name for record in self.folder.record(job_id, launch).tasks]
-        if task and task not in names:
-            raise NotFound(f"job {job_id}: no task {task[:100]!r}", hint=f"it has {', '.join(names[:20])}")
-        return self.folder.task(job_id, launch, task or names[0])
 
 
 def status(task: LocalTask) -> TaskStatus:

@@ -1,0 +1,262 @@
+"""Hollow kubelets: nodes that exist in the API only. The commands of their pods run as processes of this machine; their
+logs can be read through the API server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from skep.engines.kube.api import Api, ApiError
+from skep.engines.kube.objects import ObjectMeta
+from skep.engines.kube.watch import KubeWatch
+
+TICK_S = 0.02
+
+
+class WholePod(msgspec.Struct, frozen=True):
+    """As much as a kubelet needs."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+
+class Task(msgspec.Struct):
+    """A pod that runs."""
+
+    name: str
+    path: str
+    process: subprocess.Popen[bytes]
+    container: str
+    kill_at: float | None = None
+    is_deleted: bool = False
+
+
+class HollowKubelets:
+    """All nodes of a test in one object: one watch, one thread that waits for processes."""
+
+    def __init__(
+        self, api: Api, folder: Path, nodes: dict[str, int], pki: Path, namespace: str, *, runs: bool = True
+    ) -> None:
+        """GPUs by node. `runs=False`: pods are only said to run, for tests of load."""
+        self.api, self.folder, self.nodes, self.runs = api, folder, nodes, runs
+        self.tasks: dict[str, Task] = {}
+        self.silent: set[str] = set()
+        self.broken: set[str] = set()
+        """Labels `skep/task` of pods that cannot be started."""
+        self.image_fails: set[str] = set()
+        self.slow_images: set[str] = set()
+        """Images that are never pulled to the end."""
+        self.starts: list[str] = []
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self.logs = LogServer(self, pki)
+        for name, gpus in nodes.items():
+            self.join(name, gpus)
+        self.watch = KubeWatch(
+            api, f"/api/v1/namespaces/{namespace}/pods", WholePod, self._changed, fieldSelector="spec.nodeName!="
+        )
+        self.watch.start()
+        self._thread = threading.Thread(target=self._work, name="hollow", daemon=True)
+        self._thread.start()
+
+    def join(self, name: str, gpus: int) -> None:
+        try:
+            self.api.post("/api/v1/nodes", {"metadata": {"name": name}})
+        except ApiError as error:
+            if error.status != 409:
+                raise
+        self.nodes[name] = gpus
+        self.set_ready(name, is_ready=True)
+
+    def set_ready(self, name: str, *, is_ready: bool) -> None:
+        amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": str(self.nodes[name])}
+        ready = {"type": "Ready", "status": "True" if is_ready else "Unknown", "reason": "Test"}
+        port = {"kubeletEndpoint": {"Port": self.logs.server_address[1]}}
+        status = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}], "daemonEndpoints": port}
+        status |= {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+        self.api.patch(f"/api/v1/nodes/{name}/status", {"status": status})
+
+    def close(self) -> None:
+        self._closing.set()
+        self.watch.close()
+        self._thread.join()
+        self.logs.shutdown()
+        self.logs.server_close()
+        for task in self.tasks.values():
+            end(task.process, signal.SIGKILL)
+            task.process.wait()
+
+    def running(self) -> list[str]:
+        with self._lock:
+            return [task.name for task in self.tasks.values()]
+
+    def signal(self, pod: str, number: int) -> None:
+        with self._lock:
+            for task in self.tasks.values():
+                if task.name == pod:
+                    end(task.process, number)
+
+    def log_of(self, pod: str) -> Path:
+        return self.folder / f"{pod}.log"
+
+    def _changed(self, before: WholePod | None, pod: WholePod | None) -> None:
+        if pod is None:
+            with self._lock:
+                for task in self.tasks.values():
+                    if before is not None and task.name == before.metadata.name:
+                        task.is_deleted = True
+                        end(task.process, signal.SIGKILL)
+            return
+        if pod.spec["nodeName"] not in self.nodes or pod.spec["nodeName"] in self.silent:
+            return
+        with self._lock:
+            task = self.tasks.get(pod.metadata.uid)
+            is_over = pod.status.get("phase") in ("Succeeded", "Failed")
+            if task is None and not is_over and not pod.metadata.deletion_timestamp:
+                self._begin(pod)
+            elif pod.metadata.deletion_timestamp and task is not None and not task.is_deleted:
+                task.is_deleted = True
+                task.kill_at = time.monotonic() + (pod.metadata.deletion_grace_period_seconds or 0)
+                end(task.process, signal.SIGTERM)
+            elif pod.metadata.deletion_timestamp and task is None and not is_over:
+                self._say(path_of(pod), phase="Failed")
+
+    def _begin(self, pod: WholePod) -> None:
+        container, path = pod.spec["containers"][0], path_of(pod)
+        if pod.metadata.labels.get("skep/task") in self.broken:
+            self._say(path, phase="Failed", reason="UnexpectedAdmissionError", message="no such device")
+            return
+        if container["image"] in self.image_fails:
+            self._say(
+                path, "Pending", container["name"], waiting={"reason": "ImagePullBackOff", "message": "not found"}
+            )
+            return
+        if container["image"] in self.slow_images:
+            self._say(path, "Pending", container["name"], waiting={"reason": "ContainerCreating"})
+            return
+        self.starts.append(pod.metadata.name)
+        if not self.runs:
+            self._say(path, "Running", container["name"], running={})
+            return
+        line = [*container.get("command", []), *container.get("args", [])]
+        with self.log_of(pod.metadata.name).open("ab") as log:
+            process = subprocess.Popen(
+                line, env=self._env(pod, container), cwd=self.folder, stdout=log, stderr=log, start_new_session=True
+            )
+        self.tasks[pod.metadata.uid] = Task(pod.metadata.name, path, process, container["name"])
+        self._say(path, "Running", container["name"], running={})
+
+    def _env(self, pod: WholePod, container: dict[str, Any]) -> dict[str, str]:
+        """Volumes are folders of this machine, and all pods have its address."""
+        sources = {each["name"]: each for each in pod.spec.get("volumes", [])}
+        moved = {}
+        for mount in container.get("volumeMounts", []):
+            source = sources[mount["name"]].get("hostPath", {}).get("path", str(self.folder / pod.metadata.name))
+            moved[mount["mountPath"]] = str(Path(source, mount.get("subPath", "")))
+            Path(moved[mount["mountPath"]]).mkdir(parents=True, exist_ok=True)
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+        for each in container.get("env", []):
+            value = each.get("value", "")
+            for mount, place in moved.items():
+                value = place + value[len(mount) :] if value == mount or value.startswith(f"{mount}/") else value
+            env[each["name"]] = "127.0.0.1" if value.endswith(".svc") else value
+        return env
+
+    def _work(self) -> None:
+        while not self._closing.wait(TICK_S):
+            with self._lock:
+                for uid, task in list(self.tasks.items()):
+                    self._check(uid, task)
+
+    def _check(self, uid: str, task: Task) -> None:
+        if task.kill_at is not None and time.monotonic() > task.kill_at:
+            end(task.process, signal.SIGKILL)
+        code = task.process.poll()
+        if code is None:
+            return
+        code = code if code >= 0 else 128 - code
+        del self.tasks[uid]
+        phase = "Failed" if code else "Succeeded"
+        self._say(
+            task.path, phase, task.container, terminated={"exitCode": code, "reason": "Error" if code else "Completed"}
+        )
+        if task.is_deleted:
+            try:
+                self.api.delete(task.path, grace_s=0)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+
+    def _say(
+        self, path: str, phase: str, container: str = "", reason: str = "", message: str = "", **state: Any
+    ) -> None:
+        status: dict[str, Any] = {"phase": phase, "reason": reason, "message": message}
+        if container:
+            about = {"image": "", "imageID": "", "ready": phase == "Running", "restartCount": 0}
+            status["containerStatuses"] = [{"name": container, "state": state, **about}]
+        try:
+            self.api.patch(f"{path}/status", {"status": status})
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+
+class LogServer(ThreadingHTTPServer):
+    """The part of a kubelet that the API server asks for logs."""
+
+    daemon_threads = True
+
+    def __init__(self, kubelets: HollowKubelets, pki: Path) -> None:
+        super().__init__(("127.0.0.1", 0), LogHandler)
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(pki / "server.crt", pki / "server.key")
+        self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+        self.kubelets = kubelets
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+
+class LogHandler(BaseHTTPRequestHandler):
+    """`/containerLogs/NAMESPACE/POD/CONTAINER`"""
+
+    server: LogServer
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        pod, kubelets = parts.path.split("/")[3], self.server.kubelets
+        follows = parse_qs(parts.query).get("follow") == ["true"]
+        self.send_response(200)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        with kubelets.log_of(pod).open("rb") as file:
+            while True:
+                is_last = not follows or not any(task.name == pod for task in list(kubelets.tasks.values()))
+                while piece := file.read(1 << 16):
+                    self.wfile.write(piece)
+                self.wfile.flush()
+                if is_last:
+                    return
+                time.sleep(TICK_S)
+
+    def log_message(self, *words: object) -> None: ...
+
+
+def path_of(pod: WholePod) -> str:
+    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+
+
+def end(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
