@@ -29,7 +29,7 @@ class ReadWhenLent(Lendable):
         self.reads = reads = Reads()
         reads.store, reads.writer, reads.lock = world.store, world.writer, self
         reads.clock = Clock(lambda: 5000.0, lambda: 5000.0)
-        reads.engine = SimpleNamespace(gpu_health=dict, progress=lambda job: {})
+        reads.engine = SimpleNamespace(gpu_health=dict, progress=lambda job: {}, disk_used=dict)
 
     @contextmanager
     def lent(self) -> Iterator[None]:
