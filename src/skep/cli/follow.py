@@ -37,7 +37,7 @@ class SeenText:
         is_whole = text.endswith("\n")
         self.count = len(text) - len("\n".join(text.split("\n")[-lines - is_whole :]))
 
-    def take(self, text: str) -> str:
+    def new_part(self, text: str) -> str:
         """What is new in it."""
         new, self.left = text[self.left :], max(0, self.left - len(text))
         self.count += len(new)
@@ -56,10 +56,10 @@ class SeenLines:
         self.rest = ""
 
     def skip(self, text: str, lines: int) -> None:
-        self.take(text)
+        self.new_part(text)
         self.counts = {task: max(0, count - lines) for task, count in self.counts.items()}
 
-    def take(self, text: str) -> str:
+    def new_part(self, text: str) -> str:
         *lines, self.rest = (self.rest + text).split("\n")
         return "".join(f"{line}\n" for line in lines if self.is_new(line.partition(" | ")[0]))
 
@@ -141,7 +141,7 @@ class Follower:
         self.was_slow = False
         with contextlib.suppress(NotFound):
             for text in self.client.logs(self.job_id, task=self.task, attempt=attempt, follow=True):
-                new = self.seen.take(text)
+                new = self.seen.new_part(text)
                 began_s = time.monotonic()
                 sys.stdout.write(self.shown(new))
                 sys.stdout.flush()

@@ -44,7 +44,7 @@ def logs(job: str, follow: bool, task: str, attempt: int | None, tail: int | Non
 
 def shown_by(is_raw: bool) -> Callable[[str], str]:
     """What is printed of a log: for a terminal escape sequences are removed; a file or a pipe gets everything."""
-    return str if is_raw or not sys.stdout.isatty() else Plain().take
+    return str if is_raw or not sys.stdout.isatty() else Plain().cleaned
 
 
 def print_log(client: Client, job: str, task: str, attempt: int, tail: int | None, *, is_raw: bool) -> None:

@@ -54,7 +54,7 @@ class Plain:
     def __init__(self) -> None:
         self._held = ""
 
-    def take(self, text: str) -> str:
+    def cleaned(self, text: str) -> str:
         text = self._held + text
         found = UNFINISHED.search(text)
         cut = found.start() if found is not None and len(text) - found.start() <= HELD_MAX else len(text)

@@ -13,14 +13,14 @@ def warn(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr)
 
 
-def note(text: str) -> None:
+def say_note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
 
 
 def warn_dropped(trace: Trace) -> None:
     """Rows of a trace are never dropped silently, and columns not ignored."""
     for text in trace.ignored:
-        note(f"{trace.name}: {text}")
+        say_note(f"{trace.name}: {text}")
     if trace.dropped:
         from skep.traces.table import count_dropped
 

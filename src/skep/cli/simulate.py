@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skep.cli.live import complete_policies
-from skep.cli.say import note, warn, warn_dropped
+from skep.cli.say import say_note, warn, warn_dropped
 from skep.core.errors import InputError, did_you_mean
 from skep.metrics.run import Run
 
@@ -343,11 +343,11 @@ def say_limits(tasks: list[PlannedRun], given: dict[str, Any]) -> None:
     specs = [job.spec for job in trace.jobs]
     for policy in dict.fromkeys(task.policy for task in tasks):
         if why := idle_on(policy, specs):
-            note(f"{policy}: {why}")
+            say_note(f"{policy}: {why}")
     bounded = [spec for spec in specs if spec.min_gpus is not None or spec.max_gpus is not None]
     elastic = sum(spec.gpu_range is not None for spec in bounded)
     if elastic and not given["profile"]:
-        note(f"{elastic:,} elastic jobs and no --profile: their speed is taken to grow linearly with their GPUs")
+        say_note(f"{elastic:,} elastic jobs and no --profile: their speed is taken to grow linearly with their GPUs")
 
 
 def warn_about(runs: list[Run]) -> None:

@@ -452,7 +452,7 @@ class Plan(msgspec.Struct, eq=False):
         self._steps.append((unsee, mine, mine.allocation))
         mine.allocation = allocation
 
-    def note(self, undo: Callable[[], object]) -> None:
+    def undo_by(self, undo: Callable[[], object]) -> None:
         """Note something outside the plan that is undone together with it."""
         self._steps.append((unnote, undo, None))
 

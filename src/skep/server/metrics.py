@@ -37,7 +37,7 @@ class ServerMetrics:
         )
 
     def text(self) -> bytes:
-        self._times.look()
+        self._times.observe()
         return generate_latest(self._registry)
 
 
@@ -60,7 +60,7 @@ class _JobTimes:
         self._started = {seq for seq, *_ in live.times(self._ended_s)}
         """Open jobs whose waiting has been counted."""
 
-    def look(self) -> None:
+    def observe(self) -> None:
         with self._lock:
             rows = self._live.times(self._ended_s)
             had = self._live.spent(seq for seq, _, _, finish_s in rows if finish_s is not None)

@@ -159,7 +159,7 @@ def _add(writer: Writer, turn: Turn, request: Request, specs: list[JobSpec], dat
     seq = writer.next_job
     writer.next_job += 1
     row = new_row(seq, request, specs, turn.at_s)
-    writer.limits.look(writer.book.add(row, request, specs), ())
+    writer.limits.recount(writer.book.add(row, request, specs), ())
     turn.writes.new_jobs.append((row, data))
     if not request.gang:
         names = ((spec.id, spec.group) for spec in specs)

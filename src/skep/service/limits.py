@@ -90,7 +90,7 @@ class Limiter:
 
     def restore(self, book: Book, state: State) -> None:
         for record in book.records.values():
-            self.look(record, (state.jobs[name] for name in record.members))
+            self.recount(record, (state.jobs[name] for name in record.members))
 
     # Submission -------------------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class Limiter:
 
     # While jobs live --------------------------------------------------------------------------------------------
 
-    def look(self, record: Record, jobs: Iterable[Job]) -> None:
+    def recount(self, record: Record, jobs: Iterable[Job]) -> None:
         """Count a job again after a change."""
         self._count(record)
         for job in jobs:

@@ -421,7 +421,7 @@ class Writer:
             if record.row.reason != before:
                 notify_stopped_by_group(turn, self.state, record)
                 notify_needs_failed(turn, self.state, record)
-            self.limits.look(record, [self.state.jobs[each] for each in (record.members if is_over else names)])
+            self.limits.recount(record, [self.state.jobs[each] for each in (record.members if is_over else names)])
         return self.limits.releases()
 
     def _by_owner(self, changed: set[str]) -> list[tuple[Record, list[str]]]:

@@ -130,7 +130,7 @@ class TrainingJob:
             while self.step < total:
                 yield self.step
                 self._place.step += 1
-                self._settle(is_last=self.step >= total)
+                self._between_steps(is_last=self.step >= total)
             self._finish()
         finally:
             self._end()
@@ -143,7 +143,7 @@ class TrainingJob:
             while self._place.epoch < count:
                 yield self._place.epoch
                 self._place.next_epoch()
-                self._settle(is_last=self._place.epoch >= count)
+                self._between_steps(is_last=self._place.epoch >= count)
             self._finish()
         finally:
             self._end()
@@ -161,7 +161,7 @@ class TrainingJob:
             yield batch
             self._place.step += 1
             self._place.batch += 1
-            self._settle(is_last=self.step >= self._total)
+            self._between_steps(is_last=self.step >= self._total)
 
     def _begin(self, total: int, done: Callable[[SavePlace], int]) -> None:
         if self._has_begun:
@@ -177,7 +177,7 @@ class TrainingJob:
             self._saving.restore(Checkpoints(self._own_folder(self._checkpoint_folder)), self._ranks, self._place)
         self._saved_at_s = time.monotonic()
         self._progress.restart_clock()
-        self._settle(is_last=done(self._place) >= total)
+        self._between_steps(is_last=done(self._place) >= total)
         self._tell()
 
     def _own_folder(self, folder: Path) -> Path:
@@ -185,7 +185,7 @@ class TrainingJob:
         is_apart = self._ranks.size == 1 and self.rank > 0
         return folder / f"rank-{self.rank}" if is_apart else folder
 
-    def _settle(self, is_last: bool) -> None:
+    def _between_steps(self, is_last: bool) -> None:
         """Between two steps: all ranks save, or stop, or continue. If asked to stop in the last step, they just
         finish."""
         if not self.is_managed:

@@ -56,13 +56,13 @@ HOSTILE = [
 def test_logs_are_plain_wherever_they_are_cut(text: str, shown: str) -> None:
     for at in range(len(text) + 1):
         plain = Plain()
-        assert plain.take(text[:at]) + plain.take(text[at:]) == shown, at
+        assert plain.cleaned(text[:at]) + plain.cleaned(text[at:]) == shown, at
     plain = Plain()
-    assert "".join(map(plain.take, text)) == shown
+    assert "".join(map(plain.cleaned, text)) == shown
 
 
 def test_a_sequence_without_end_does_not_swallow_the_log() -> None:
     plain = Plain()
-    shown = plain.take("\x1b]0;" + "x" * HELD_MAX) + plain.take("line\n" * 10)
+    shown = plain.cleaned("\x1b]0;" + "x" * HELD_MAX) + plain.cleaned("line\n" * 10)
     assert shown.count("line\n") == 10
     assert "\x1b" not in shown

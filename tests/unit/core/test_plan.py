@@ -134,7 +134,7 @@ def test_a_plan_is_gone_when_nobody_has_it() -> None:
     plan.release(OTHER)
     plan.stop(a, "b")
     plan.see_as(b, TWO)
-    plan.note(lambda: None)
+    plan.undo_by(lambda: None)
     plan.wake(5.0)
     part = plan.part(lambda books: books)
     part.move(b, OTHER)

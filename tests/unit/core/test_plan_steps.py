@@ -233,8 +233,8 @@ def test_what_cannot_be_is_refused_and_changes_nothing(logged: PlanRecord, says:
 
 def test_what_was_noted_is_undone_with_the_plan() -> None:
     plan, undone = state_with(running=True).new_plan(), []
-    plan.note(lambda: undone.append("first"))
-    plan.note(lambda: undone.append("second"))
+    plan.undo_by(lambda: undone.append("first"))
+    plan.undo_by(lambda: undone.append("second"))
     plan.rollback(0)
     assert undone == ["second", "first"]
 

@@ -154,7 +154,7 @@ class Runs(Launches):
     def share(self) -> None:
         """Send the turn keeper the present groups. A server that starts first reads what the keeper has."""
         if self.epoch or self.sharing or self.shares.is_used:
-            self.shares.settle(self.sharing.values(), self.epoch)
+            self.shares.send_groups(self.sharing.values(), self.epoch)
 
     # Nodes
 

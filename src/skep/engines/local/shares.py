@@ -106,7 +106,7 @@ class Shares:
         """True if groups were written since we began."""
         return self._written is not None
 
-    def settle(self, runs: Iterable[LaunchRun], epoch: int) -> None:
+    def send_groups(self, runs: Iterable[LaunchRun], epoch: int) -> None:
         """Send the keeper the present groups, if they changed."""
         wanted = TurnFile(epoch, groups_of([run for run in runs if takes_turns(run)]))
         if wanted == self._written or (self._written is None and not wanted.groups and not self.folder.exists()):

@@ -221,7 +221,7 @@ class Lender:
         assert decision.after is not None
         plan.remember(LENT, job.id, True)
         self.loans.begin(job, decision.after)
-        plan.note(functools.partial(self.loans.end, job))
+        plan.undo_by(functools.partial(self.loans.end, job))
         vc = self.vcs.of(job)
         if vc.pipeline is not None:
             with Asking(self.asks, vc.name):
@@ -237,7 +237,7 @@ class Lender:
     def end_loan(self, plan: Plan, job: JobView) -> None:
         physical = self.loans.held[job.seq]
         self.let_go(plan, job)
-        plan.note(functools.partial(self.loans.begin, job, physical))
+        plan.undo_by(functools.partial(self.loans.begin, job, physical))
 
     def let_go(self, plan: Plan, job: JobView) -> None:
         """A borrower no longer holds lent cells."""

@@ -107,7 +107,7 @@ class Owners:
         self.lender.end_loan(plan, job)
         gpus = tuple((piece.node, bit) for piece in job.bound.slices for bit in gpus_in(piece.gpus))
         vc.books.adopt(virtual, gpus, job.seq)
-        plan.note(functools.partial(vc.books.ended, virtual, job.seq))
+        plan.undo_by(functools.partial(vc.books.ended, virtual, job.seq))
         plan.see_as(job, virtual)
         self.translator.own(plan, vc, job, virtual)
         plan.remember(OWNED, job.id, Owned(virtual, gpus))

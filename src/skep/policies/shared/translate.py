@@ -50,7 +50,7 @@ class Translator:
             if before is not None and before is not self.view.jobs[decision.job_id].allocation:
                 left[id(before)] = before
         for before in left.values():
-            plan.note(vc.books.forget(before))
+            plan.undo_by(vc.books.forget(before))
 
     def _carry_out_one(self, plan: Plan, vc: Vc, made: Plan) -> None:
         """The usual case: one decision, for which no borrower must leave."""
@@ -148,11 +148,11 @@ class Translator:
 
     def own(self, plan: Plan, vc: Vc, job: JobView, virtual: Allocation) -> None:
         """From now on the job holds this in terms of its VC."""
-        plan.note(functools.partial(self._set, vc, job, self.virtual.get(job.seq)))
+        plan.undo_by(functools.partial(self._set, vc, job, self.virtual.get(job.seq)))
         self._set(vc, job, virtual)
 
     def disown(self, plan: Plan, vc: Vc, job: JobView) -> None:
-        plan.note(functools.partial(self._set, vc, job, self.virtual[job.seq]))
+        plan.undo_by(functools.partial(self._set, vc, job, self.virtual[job.seq]))
         self._set(vc, job, None)
 
     def _set(self, vc: Vc, job: JobView, virtual: Allocation | None) -> None:
