@@ -124,7 +124,7 @@ def test_the_checker_sees_what_is_wrong(spoil: str) -> None:
     elif spoil == "free":
         chain.free[1].add(leaf)
     elif spoil == "bad":
-        cells.bad_nodes.add(leaf.node)
+        cells.bad_nodes[leaf.node] = 1
     assert gang.name in before["gangs"]
     with pytest.raises(InvariantBroken):
         check_cells(cells)

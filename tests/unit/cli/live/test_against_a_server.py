@@ -145,7 +145,10 @@ def test_what_keeps_a_server_behind_from_starting_is_told_with_its_hint(tmp_path
     command = [*SKEP, "up", "-d", "--policy", "tiresias", "--cluster", "1x2", "--data", str(tmp_path / "data")]
     said = subprocess.run([*command, "--port", "0"], capture_output=True, text=True, timeout=60, check=False)
     assert said.returncode == 2
-    assert said.stderr == "error: policy 'tiresias' is not known\n\nhint: did you mean tiresias-l or tiresias-g?\n"
+    assert (
+        said.stderr
+        == "error: policy 'tiresias' is not known\n\nhint: did you mean tiresias-l or tiresias-g or themis?\n"
+    )
 
 
 TRAIN = """
