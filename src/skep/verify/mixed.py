@@ -11,10 +11,14 @@ from skep.policies.allocate.trading import trade
 from skep.profiles.native import Factors, NativeProfile
 from skep.traces.trace import TraceJob
 from skep.verify.check import Check, Finding, at_most, near, same
-from skep.verify.play import finishes, play, play_jobs, preemptions, starts
+from skep.verify.play import Case, Rows, compare, finishes, play, play_jobs, starts
 
 TIMES = ((2, 6), (3, 4), (8, 20), (5, 5))
 """Seconds of each job on a fast and on a slow GPU."""
+
+
+EQUAL: Rows = ((0, 1000, 1), (0, 1000, 1))
+"""On one GPU: two equal jobs."""
 
 
 def play_times(policy: str, cluster: str, times: tuple[tuple[int, int], ...]) -> Run:
@@ -53,15 +57,6 @@ def themis_payments() -> list[Finding]:
         near("product of their values", 1.9048, math.exp(log_welfare(bids, sale.bundles)), within=1e-4),
         near("part that the first one keeps", 0.5714, sale.kept[0], within=1e-4),
         near("part that the second one keeps", 0.6667, sale.kept[1], within=1e-4),
-    ]
-
-
-def themis_leases() -> list[Finding]:
-    run = play("themis:lease=100", "1x1", ((0, 1000, 1), (0, 1000, 1)))
-    return [
-        same("starts", (0.0, 100.0), starts(run)),
-        same("ends", (1900.0, 2000.0), finishes(run)),
-        same("preemptions", (9, 9), preemptions(run)),
     ]
 
 
@@ -129,7 +124,9 @@ CHECKS = (
         policy="themis",
         title="Two equal jobs on one GPU: the one that is treated worse gets each lease",
         source="by hand: the job that waited for a lease of 100 s has the worse rho, so they take turns",
-        ask=themis_leases,
+        ask=compare(
+            Case("themis:lease=100", "1x1", EQUAL, {"starts": (0, 100), "ends": (1900, 2000), "preemptions": (9, 9)})
+        ),
     ),
     Check(
         name="themis-groups",

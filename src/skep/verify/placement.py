@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Mapping
 
 from skep.clusters.read import read_cluster
 from skep.core.cluster import WHOLE, Allocation, Cluster, NodeSpec, Slice
@@ -49,38 +49,9 @@ def put(place: Place, gpus: int, *, model: str = "", seq: int = 0) -> dict[str, 
     return dict(sorted(picks.items()))
 
 
-def place_any() -> list[Finding]:
-    return [same("3 GPUs", {"n0": 1, "n1": 2}, put(PLACES["any"](), 3))]
-
-
-def first_fit() -> list[Finding]:
-    place = PLACES["first-fit"]()
-    return [
-        same("2 GPUs", {"n1": 2}, put(place, 2)),
-        same("4 GPUs", {"n3": 4}, put(place, 4)),
-    ]
-
-
-def best_fit() -> list[Finding]:
-    place = PLACES["best-fit"]()
-    return [
-        same("2 GPUs", {"n0": 1, "n2": 1}, put(place, 2)),
-        same("6 GPUs", {"n0": 1, "n1": 3, "n2": 2}, put(place, 6)),
-    ]
-
-
-def consolidate() -> list[Finding]:
-    place = PLACES["consolidate"]()
-    return [
-        same("2 GPUs", {"n2": 2}, put(place, 2)),
-        same("3 GPUs", {"n1": 3}, put(place, 3)),
-        same("6 GPUs", {"n2": 2, "n3": 4}, put(place, 6)),
-        same("8 GPUs, 10 free", {}, put(place, 8)),
-    ]
-
-
-def spread() -> list[Finding]:
-    return [same("3 GPUs", {"n1": 1, "n3": 2}, put(PLACES["spread"](), 3))]
+def placed(place: str, expected: Mapping[int, dict[str, int]]) -> Callable[[], list[Finding]]:
+    """What a plain check asks: for each number of GPUs, how many of them a job gets on which nodes."""
+    return lambda: [same(f"{gpus} GPUs", nodes, put(PLACES[place](), gpus)) for gpus, nodes in expected.items()]
 
 
 def random() -> list[Finding]:
@@ -93,19 +64,6 @@ def random() -> list[Finding]:
         same("the same seed draws the same", True, again == draws[:50]),
         same("another seed draws the same", False, other == draws[:50]),
     ]
-
-
-def nodes_of(place: str, *sizes: int) -> list[Finding]:
-    """The one node on which each of these sizes lands."""
-    wanted = {
-        "worst-fit": {1: "n3", 2: "n3"},
-        "least-utilised": {1: "n3", 3: "n3"},
-        "affinity": {1: "n1", 2: "n2", 3: "n3"},
-        "dot-product": {1: "n0", 2: "n2", 3: "n1"},
-        "gpu-packing": {1: "n0", 2: "n1", 4: "n3"},
-        "gpu-clustering": {1: "n1", 2: "n2", 3: "n3"},
-    }[place]
-    return [same(f"{size} GPUs", {wanted[size]: size}, put(PLACES[place](), size)) for size in sizes]
 
 
 def fgd() -> list[Finding]:
@@ -221,21 +179,21 @@ CHECKS = (
         policy="any",
         title="Free GPUs anywhere, in the order of the nodes",
         source="by hand, 1 3 2 4 free: node 0 has one, node 1 the other two",
-        ask=place_any,
+        ask=placed("any", {3: {"n0": 1, "n1": 2}}),
     ),
     Check(
         name="place-first-fit",
         policy="first-fit",
         title="The first node that takes the whole job",
         source="by hand, 1 3 2 4 free: 2 fit on node 1 first, 4 on node 3 alone",
-        ask=first_fit,
+        ask=placed("first-fit", {2: {"n1": 2}, 4: {"n3": 4}}),
     ),
     Check(
         name="place-best-fit",
         policy="best-fit",
         title="Each task on the fullest node with room",
         source="by hand, 1 3 2 4 free: node 0 (one left), then node 2 (two), then node 1 (three)",
-        ask=best_fit,
+        ask=placed("best-fit", {2: {"n0": 1, "n2": 1}, 6: {"n0": 1, "n1": 3, "n2": 2}}),
     ),
     Check(
         name="place-consolidate",
@@ -243,14 +201,14 @@ CHECKS = (
         title="Fewest nodes, the fullest that fits; larger than a node: idle nodes plus one",
         source="by hand, 1 3 2 4 free: 2 fill node 2, 3 fill node 1, 6 are idle node 3 and 2 on node 2, 8 would need "
         "two idle nodes",
-        ask=consolidate,
+        ask=placed("consolidate", {2: {"n2": 2}, 3: {"n1": 3}, 6: {"n2": 2, "n3": 4}, 8: {}}),
     ),
     Check(
         name="place-spread",
         policy="spread",
         title="Each task on the node with the most free GPUs",
         source="by hand, 1 3 2 4 free: node 3 (4), node 1 (3, the lower of two), node 3 (3)",
-        ask=spread,
+        ask=placed("spread", {3: {"n1": 1, "n3": 2}}),
     ),
     Check(
         name="place-random",
@@ -264,14 +222,14 @@ CHECKS = (
         policy="worst-fit",
         title="The node that keeps the most",
         source="by hand, 1 3 2 4 free: node 3",
-        ask=partial(nodes_of, "worst-fit", 1, 2),
+        ask=placed("worst-fit", {1: {"n3": 1}, 2: {"n3": 2}}),
     ),
     Check(
         name="place-least-utilised",
         policy="least-utilised",
         title="The node of which the least is in use",
         source="Xiao et al. (AntMan), OSDI 2020, by hand, 1 3 2 4 free: node 3",
-        ask=partial(nodes_of, "least-utilised", 1, 3),
+        ask=placed("least-utilised", {1: {"n3": 1}, 3: {"n3": 3}}),
     ),
     Check(
         name="place-affinity",
@@ -279,28 +237,28 @@ CHECKS = (
         title="Nodes with jobs of the same size, then idle ones, then others",
         source="Xiao et al. (Gandiva), OSDI 2018, by hand: node 1 hosts one GPU, node 2 two, node 0 three and has "
         "no room for three more, node 3 nothing",
-        ask=partial(nodes_of, "affinity", 1, 2, 3),
+        ask=placed("affinity", {1: {"n1": 1}, 2: {"n2": 2}, 3: {"n3": 3}}),
     ),
     Check(
         name="place-dot-product",
         policy="dot-product",
         title="The smallest product of what is free and what is asked for",
         source="Grandl et al. (Tetris), SIGCOMM 2014, as FGD's authors use it. By hand: the fullest node with room",
-        ask=partial(nodes_of, "dot-product", 1, 2, 3),
+        ask=placed("dot-product", {1: {"n0": 1}, 2: {"n2": 2}, 3: {"n1": 3}}),
     ),
     Check(
         name="place-gpu-packing",
         policy="gpu-packing",
         title="Idle GPUs of nodes in use before idle nodes",
         source="Weng et al. (FGD), ATC 2023, by hand: nodes in use are equal and the lowest with room is taken",
-        ask=partial(nodes_of, "gpu-packing", 1, 2, 4),
+        ask=placed("gpu-packing", {1: {"n0": 1}, 2: {"n1": 2}, 4: {"n3": 4}}),
     ),
     Check(
         name="place-gpu-clustering",
         policy="gpu-clustering",
         title="The same size beside the same size",
         source="Weng et al. (FGD), ATC 2023, by hand: node 1 hosts one GPU, node 2 two; three go to idle node 3",
-        ask=partial(nodes_of, "gpu-clustering", 1, 2, 3),
+        ask=placed("gpu-clustering", {1: {"n1": 1}, 2: {"n2": 2}, 3: {"n3": 3}}),
     ),
     Check(
         name="place-fgd",

@@ -1,9 +1,12 @@
-"""Small inputs as tables, and their runs: jobs are named a, b, c, … in the order of their rows."""
+"""Small inputs as tables, their runs, and checks that are a table as well: jobs are named a, b, c, … in the order of
+their rows."""
 
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from skep.clusters.read import read_cluster
 from skep.core.cluster import Cluster
@@ -12,6 +15,7 @@ from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import Run
 from skep.profiles.speed import Speed
 from skep.traces.trace import Trace, TraceJob
+from skep.verify.check import Finding, same
 
 Rows = Sequence[tuple[float, float, int]]
 """(submitted, seconds of work, GPUs) of each job."""
@@ -92,3 +96,37 @@ def node_gpus(run: Run, row: int) -> dict[str, int]:
 
 def row_names(run: Run) -> str:
     return " ".join(row.job_id for row in run.rows)
+
+
+COLUMNS: dict[str, Callable[[Run], object]] = {
+    "starts": starts,
+    "ends": finishes,
+    "preemptions": preemptions,
+    "GPU-seconds": lambda run: tuple(row.service_gpu_s for row in run.rows),
+    "seconds without quota": lambda run: tuple(row.queue_quota_s for row in run.rows),
+    "average JCT": mean_jct_s,
+}
+"""What a plain check compares, by the name that is shown: a value for each job, or one for the run."""
+
+
+class Case(msgspec.Struct, frozen=True):
+    """Jobs under a policy, and the columns that are expected."""
+
+    policy: str
+    cluster: str
+    rows: Rows
+    columns: Mapping[str, object]
+    """By the names in `COLUMNS`."""
+    vcs: Sequence[str] = ()
+    users: Sequence[str] = ()
+    restart_s: float = 0.0
+
+    def findings(self) -> list[Finding]:
+        run = play(self.policy, self.cluster, self.rows, vcs=self.vcs, users=self.users, restart_s=self.restart_s)
+        who = f"{self.policy}, {row_names(run)}"
+        return [same(f"{who}: {name}", expected, COLUMNS[name](run)) for name, expected in self.columns.items()]
+
+
+def compare(*cases: Case) -> Callable[[], list[Finding]]:
+    """What a plain check asks: every column of every case."""
+    return lambda: [finding for case in cases for finding in case.findings()]

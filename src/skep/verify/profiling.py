@@ -7,7 +7,10 @@ from skep.core.model import JobSpec, gpu_shape
 from skep.profiles.native import read_native
 from skep.traces.trace import TraceJob
 from skep.verify.check import Check, Finding, same
-from skep.verify.play import finishes, play, play_jobs, preemptions, row_names, starts
+from skep.verify.play import Case, Rows, compare, play_jobs, starts
+
+PROFILED: Rows = ((0, 300, 4), (0, 60, 2), (0, 200, 2))
+"""On 2 nodes of 4 GPUs, one of them for profiling; to stop at the end of profiling is no preemption."""
 
 MODELS = """
 models:
@@ -16,16 +19,6 @@ models:
   jumbo: {sharing: {tiny: 0.5, medium: 0.5, jumbo: 0.5}}
 """
 PAIRS = {("tiny", "jumbo"): True, ("medium", "medium"): True, ("medium", "jumbo"): False, ("jumbo", "jumbo"): False}
-
-
-def profiling() -> list[Finding]:
-    rows = [(0.0, 300.0, 4), (0.0, 60.0, 2), (0.0, 200.0, 2)]
-    run = play("lucid:estimate=known,nodes=1", "2x4", rows)
-    return [
-        same(f"first starts of {row_names(run)}", (80.0, 0.0, 0.0), starts(run)),
-        same("preemptions: the end of profiling is none", (0, 0, 0), preemptions(run)),
-        same("ends", (420.0, 60.0, 200.0), finishes(run)),
-    ]
 
 
 def pairs() -> list[Finding]:
@@ -90,7 +83,14 @@ CHECKS = (
         title="New jobs run for 80 s on the profiling partition, the fewest GPUs first; what ends there is done",
         source="by hand, one node of four GPUs for profiling: a waits for both jobs of two GPUs there; when it has "
         "run for 80 s it waits for c, which ends on the other node at 200 s, and has 220 s left",
-        ask=profiling,
+        ask=compare(
+            Case(
+                "lucid:estimate=known,nodes=1",
+                "2x4",
+                PROFILED,
+                {"starts": (80, 0, 0), "ends": (420, 60, 200), "preemptions": (0, 0, 0)},
+            )
+        ),
     ),
     Check(
         name="packing-score",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.verify.check import Check, Finding, at_most, near, same
-from skep.verify.play import Rows, finishes, play, preemptions, row_names, starts
+from skep.verify.play import Case, Rows, compare, finishes, play, preemptions, row_names, starts
 
 TWINS: Rows = ((0, 400, 2), (0, 400, 2))
 """On 2 GPUs: two equal jobs, only one of which can run."""
@@ -13,6 +13,9 @@ ALIKE: Rows = ((0, 100, 1), (0, 100, 1))
 SUNK: Rows = ((0, 200, 2), (10, 30, 2))
 NEARLY_DONE: Rows = ((0, 100, 1), (95, 50, 1))
 HARDLY_BEGUN: Rows = ((0, 100_000, 1), (7200, 1000, 1))
+
+EARLY: Rows = ((0, 200, 1), (50, 50, 1))
+UNEQUAL: Rows = ((0, 240, 2), (0, 350, 1))
 
 STREAM: Rows = ((0, 200, 1), (10, 40, 1), (10, 40, 1), (10, 40, 1), (10, 40, 1), (105, 40, 1))
 """On one GPU: a is demoted at 50 and then waits behind a stream of new jobs."""
@@ -31,22 +34,6 @@ TOGETHER: Rows = ((0, 3000, 1), (0, 3000, 1), (500, 100, 2), (1050, 500, 1))
 """On 2 GPUs: a and b leave the first queue at 1000, and c preempts both."""
 
 
-def las() -> list[Finding]:
-    run = play("las:lead=20", "1x1", LATE)
-    return [
-        same(f"ends of {row_names(run)}", (130.0, 80.0), finishes(run)),
-        same("preemptions of each", (1, 0), preemptions(run)),
-    ]
-
-
-def las_turns() -> list[Finding]:
-    run = play("las:lead=20", "1x1", ALIKE)
-    return [
-        same("start of b", 20.0, starts(run)[1]),
-        same(f"ends of {row_names(run)}", (180.0, 200.0), finishes(run)),
-    ]
-
-
 def las_all_waiting() -> list[Finding]:
     run = play("las:place=any", "1x2", TURNS)
     assert run.history is not None
@@ -54,21 +41,6 @@ def las_all_waiting() -> list[Finding]:
     return [
         at_most("longest turn of b or c, 63,000 to 95,000", 1200.0, max(span.end_s - span.start_s for span in spans)),
         same("both have turns", {1, 2}, {span.job for span in spans}),
-    ]
-
-
-def at_one_instant() -> list[Finding]:
-    run = play("tiresias-l:queues=1000", "1x2", TOGETHER)
-    return [same(f"ends of {row_names(run)}", (3100.0, 3600.0, 1100.0, 1600.0), finishes(run))]
-
-
-def las_queues() -> list[Finding]:
-    in_gpu_s = play("las:queues=100", "1x2", SUNK)
-    in_s = play("las:queues=100,service=seconds", "1x2", SUNK)
-    return [
-        same("start of b (GPU-seconds)", 50.0, starts(in_gpu_s)[1]),
-        same("start of b (seconds)", 100.0, starts(in_s)[1]),
-        same(f"ends of {row_names(in_gpu_s)}", (230.0, 80.0), finishes(in_gpu_s)),
     ]
 
 
@@ -83,60 +55,11 @@ def demotion() -> list[Finding]:
     ]
 
 
-def promotion() -> list[Finding]:
-    never = play("tiresias-l:queues=50", "1x1", STREAM)
-    promoted = play("tiresias-l:queues=50,promote=1", "1x1", STREAM)
-    return [
-        same("start of f, never promoted", 210.0, starts(never)[5]),
-        same("start of f, promote=1", 260.0, starts(promoted)[5]),
-    ]
-
-
-def gittins_order() -> list[Finding]:
-    point = play("tiresias-g:queues=100", "1x1", POINT)
-    tail = play("tiresias-g:queues=100", "1x1", TAIL)
-    return [
-        same("after 500: ends of b c", (1020.0, 1320.0), finishes(point)[1:3]),
-        same("after 110 5000: ends of c d", (5930.0, 5680.0), finishes(tail)[2:4]),
-    ]
-
-
-def elas_near_end() -> list[Finding]:
-    run = play("e-las", "1x1", NEARLY_DONE)
-    plain = play("las:lead=0.1", "1x1", NEARLY_DONE)
-    return [
-        same(f"ends of {row_names(run)}", (100.0, 150.0), finishes(run)),
-        same("preemptions of a, with las", (0, 1), (preemptions(run)[0], preemptions(plain)[0])),
-    ]
-
-
 def elas_crossing() -> list[Finding]:
     run = play("e-las", "1x1", ((0, 100_000, 1), (10, 100, 1)))
     start_s = starts(run)[1]
     assert start_s is not None
     return [near("start of b", 2034.9, start_s, within=1e-4), same("preemptions of a", 1, preemptions(run)[0])]
-
-
-def elas_at_start() -> list[Finding]:
-    run = play("e-las", "1x1", HARDLY_BEGUN)
-    return [
-        same("start of b", 7200.0, starts(run)[1]),
-        same("preemptions of a", 1, preemptions(run)[0]),
-    ]
-
-
-def las_gpu_seconds() -> list[Finding]:
-    run = play("las:lead=100", "1x2", ((0, 240, 2), (0, 350, 1)))
-    return [
-        same("starts of a b", (0.0, 100.0), starts(run)),
-        same("ends of a b", (540.0, 590.0), finishes(run)),
-        same("preemptions of a b", (1, 1), preemptions(run)),
-    ]
-
-
-def las_lead() -> list[Finding]:
-    run = play("las:lead=100", "1x1", ((0, 200, 1), (50, 50, 1)))
-    return [same("starts of a b", (0.0, 100.0), starts(run)), same("ends of a b", (250.0, 150.0), finishes(run))]
 
 
 CHECKS = (
@@ -146,28 +69,30 @@ CHECKS = (
         title="Service is time x GPUs",
         source="by hand, a lead of 100 s: a, of 2 GPUs, has 200 when b, which has nothing, may go at 100; b has to get "
         "100 more than that, and goes on until 400",
-        ask=las_gpu_seconds,
+        ask=compare(
+            Case("las:lead=100", "1x2", UNEQUAL, {"starts": (0, 100), "ends": (540, 590), "preemptions": (1, 1)})
+        ),
     ),
     Check(
         name="las-lead",
         policy="las",
         title="A running job is kept for as long as its lead",
         source="by hand: b comes at 50 without service, but a has not run for 100 s yet",
-        ask=las_lead,
+        ask=compare(Case("las:lead=100", "1x1", EARLY, {"starts": (0, 100), "ends": (250, 150)})),
     ),
     Check(
         name="las",
         policy="las",
         title="A job with more service than the new one, by at least the lead, is preempted",
         source="by hand: at 50 a has had 50 GPU-s, b none, the lead is 20; b ends at 80, a has 50 s left",
-        ask=las,
+        ask=compare(Case("las:lead=20", "1x1", LATE, {"ends": (130, 80), "preemptions": (1, 0)})),
     ),
     Check(
         name="las-turns",
         policy="las",
         title="Equal jobs take turns, each as long as the lead allows",
         source="by hand, lead 20: a to 20, b to 60 (40 had), a to 100 (60), b to 140 (80), a to its end at 180, b",
-        ask=las_turns,
+        ask=compare(Case("las:lead=20", "1x1", ALIKE, {"starts": (0, 20), "ends": (180, 200)})),
     ),
     Check(
         name="las-all-waiting",
@@ -183,7 +108,7 @@ CHECKS = (
         title="Jobs that are demoted and preempted at one instant come back in the order of submission",
         source="by hand: a and b have 1000 GPU-s at 1000, c runs to 1100, d, still in the first queue, to 1600; a goes "
         "on at 1100 with 2000 s left, b at 1600",
-        ask=at_one_instant,
+        ask=compare(Case("tiresias-l:queues=1000", "1x2", TOGETHER, {"ends": (3100, 3600, 1100, 1600)})),
     ),
     Check(
         name="las-queues",
@@ -191,7 +116,10 @@ CHECKS = (
         title="In queues a running job gives way when it sinks, not before",
         source="by hand: a on 2 GPUs has its 100 GPU-s at 50, its 100 s at 100; only then b, still in the first, "
         "may run",
-        ask=las_queues,
+        ask=compare(
+            Case("las:queues=100", "1x2", SUNK, {"starts": (0, 50), "ends": (230, 80)}),
+            Case("las:queues=100,service=seconds", "1x2", SUNK, {"starts": (0, 100)}),
+        ),
     ),
     Check(
         name="tiresias-l-demotion",
@@ -207,7 +135,10 @@ CHECKS = (
         title="A job that has waited as long as it ran returns to the first queue",
         source="Gu et al., NSDI 2019 (PROMOTEKNOB), by hand: a ran 50 s, so at 100 it is first again, before f who "
         "comes at 105; it runs from 210 until its new 50 s are over",
-        ask=promotion,
+        ask=compare(
+            Case("tiresias-l:queues=50", "1x1", STREAM, {"starts": (0, 50, 90, 130, 170, 210)}),
+            Case("tiresias-l:queues=50,promote=1", "1x1", STREAM, {"starts": (0, 50, 90, 130, 170, 260)}),
+        ),
     ),
     Check(
         name="tiresias-g-order",
@@ -215,7 +146,10 @@ CHECKS = (
         title="Inside a queue the larger Gittins index goes first, whichever that is",
         source="Gu et al., NSDI 2019, by hand. After one job of 500 s: 1/(500-150) > 1/(500-100), b with 150 before "
         "c with 100. After 110 and 5000 s: 1/4850 < 2/(10+4900), d with 100 before c with 150",
-        ask=gittins_order,
+        ask=compare(
+            Case("tiresias-g:queues=100", "1x1", POINT, {"ends": (500, 1020, 1320, 770)}),
+            Case("tiresias-g:queues=100", "1x1", TAIL, {"ends": (110, 5110, 5930, 5680, 5380)}),
+        ),
     ),
     Check(
         name="e-las-near-end",
@@ -223,7 +157,10 @@ CHECKS = (
         title="A job near its end is finished, not pushed out",
         source="Sultana et al., ICPP 2020: more progress goes earlier. By hand: a has 0.5 x 95/7295 + 0.5 x 0.05 = "
         "0.03 at 95, b 0.5; plain LAS lets b push a out",
-        ask=elas_near_end,
+        ask=compare(
+            Case("e-las", "1x1", NEARLY_DONE, {"ends": (100, 150), "preemptions": (0, 0)}),
+            Case("las:lead=0.1", "1x1", NEARLY_DONE, {"preemptions": (1, 0)}),
+        ),
     ),
     Check(
         name="e-las-crossing",
@@ -238,6 +175,6 @@ CHECKS = (
         title="A job with much service and little progress gives way",
         source="Sultana et al., ICPP 2020: less service goes earlier. By hand: a has 0.5 x 7200/14400 + 0.5 x 0.928 = "
         "0.714 at 7200, b 0.5, the lead is 0.1",
-        ask=elas_at_start,
+        ask=compare(Case("e-las", "1x1", HARDLY_BEGUN, {"starts": (0, 7200), "preemptions": (1, 0)})),
     ),
 )

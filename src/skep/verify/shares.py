@@ -6,7 +6,7 @@ from skep.core.cluster import Cluster, NodeSpec
 from skep.core.model import gpu_shape
 from skep.metrics.run import Run
 from skep.verify.check import Check, Finding, near, same
-from skep.verify.play import Rows, endless, finishes, node_gpus, play, play_jobs, preemptions, starts
+from skep.verify.play import Case, Rows, compare, endless, node_gpus, play, play_jobs, starts
 
 CPUS, MEMORY_GIB = 9, 18
 DEMANDS = {"A": (1, 4), "B": (3, 1)}
@@ -82,42 +82,6 @@ def yarn_no_patience() -> list[Finding]:
     ]
 
 
-def yarn_take_back() -> list[Finding]:
-    run = play("yarn-cs", "1x4", LENT, vcs=LENT_VCS)
-    return [
-        same("preemptions of a b c d", (0, 1, 0, 0), preemptions(run)),
-        same("starts of c d", (100.0, 10.0), starts(run)[2:]),
-        same("ends of a b c d", (100.0, 150.0, 200.0, 60.0), finishes(run)),
-        same("waiting of b for quota", 50.0, run.rows[1].queue_quota_s),
-    ]
-
-
-def yarn_keeps_quota() -> list[Finding]:
-    run = play("yarn-cs", "1x4", OWED, vcs=OWED_VCS)
-    return [
-        same("preemptions of a b c", (0, 0, 0), preemptions(run)),
-        same("start of c", 100.0, starts(run)[2]),
-    ]
-
-
-def yarn_idle() -> list[Finding]:
-    run, strict = (play(f"yarn-cs:take_back={busy}", "1x4", IDLE, vcs=IDLE_VCS) for busy in (0.9, 0.7))
-    return [
-        same("start of c with a limit of 90%", 100.0, starts(run)[2]),
-        same("preemptions of a b c", (0, 0, 0), preemptions(run)),
-        same("start of c with a limit of 70%", 10.0, starts(strict)[2]),
-        same("preemptions of a b c", (0, 1, 0), preemptions(strict)),
-    ]
-
-
-def yarn_lend() -> list[Finding]:
-    run = play("yarn-cs:take_back=2", "1x2", QUEUED, vcs=LENT_VCS)
-    return [
-        same("starts of a b c d", (0.0, 0.0, 100.0, 50.0), starts(run)),
-        same("preemptions of a b c d", (0, 0, 0, 0), preemptions(run)),
-    ]
-
-
 CHECKS = (
     Check(
         name="drf-two-resources",
@@ -155,7 +119,20 @@ CHECKS = (
         title="Lent quota is taken back from the newest job above its own",
         source="Jeon et al., ATC 2019, by hand: x runs a and b on all GPUs; at 10 y is owed 2 of them and b is the "
         "newer; it has 90 s left at 60, when y is done; c has to wait for a",
-        ask=yarn_take_back,
+        ask=compare(
+            Case(
+                "yarn-cs",
+                "1x4",
+                LENT,
+                {
+                    "starts": (0, 0, 100, 10),
+                    "ends": (100, 150, 200, 60),
+                    "preemptions": (0, 1, 0, 0),
+                    "seconds without quota": (0, 50, 50, 0),
+                },
+                vcs=LENT_VCS,
+            )
+        ),
     ),
     Check(
         name="yarn-cs-keeps-quota",
@@ -163,20 +140,31 @@ CHECKS = (
         title="Nothing is taken back that would leave a VC with less than its quota",
         source="Jeon et al., ATC 2019: only what is above a quota is taken back; by hand: x is 1 above its quota of 2 "
         "and a has 3, so c waits for its end",
-        ask=yarn_keeps_quota,
+        ask=compare(Case("yarn-cs", "1x4", OWED, {"starts": (0, 0, 100), "preemptions": (0, 0, 0)}, vcs=OWED_VCS)),
     ),
     Check(
         name="yarn-cs-idle",
         policy="yarn-cs",
         title="Nothing is taken back while less than 90% of the GPUs are in use",
         source="Jeon et al., ATC 2019: preemption only when most GPUs are busy; by hand: 3 of 4 are",
-        ask=yarn_idle,
+        ask=compare(
+            Case("yarn-cs:take_back=0.9", "1x4", IDLE, {"starts": (0, 0, 100), "preemptions": (0, 0, 0)}, vcs=IDLE_VCS),
+            Case("yarn-cs:take_back=0.7", "1x4", IDLE, {"starts": (0, 0, 10), "preemptions": (0, 1, 0)}, vcs=IDLE_VCS),
+        ),
     ),
     Check(
         name="yarn-cs-lend",
         policy="yarn-cs",
         title="Without taking back, the VC that uses less of its quota is served first",
         source="by hand: b ends at 50; x, with a, is at its quota of 1 and y has nothing, so y's d goes before x's c",
-        ask=yarn_lend,
+        ask=compare(
+            Case(
+                "yarn-cs:take_back=2",
+                "1x2",
+                QUEUED,
+                {"starts": (0, 0, 100, 50), "preemptions": (0, 0, 0, 0)},
+                vcs=LENT_VCS,
+            )
+        ),
     ),
 )

@@ -11,6 +11,7 @@ from skep.core.errors import InputError
 from skep.policies.place import PLACES
 from skep.policies.registry import policies
 from skep.verify.check import Check, at_most, between, falling, near, perform, same, show
+from skep.verify.play import COLUMNS, Case, compare
 from skep.verify.registry import FAMILIES, checks, select
 
 LONG = ("ranking",)
@@ -128,3 +129,20 @@ def test_findings_compare(finding: object, holds: bool) -> None:
 )
 def test_values_are_shown_as_one_reads_them(value: object, text: str) -> None:
     assert show(value) == text
+
+
+def test_a_table_compares_each_column_of_each_case() -> None:
+    rows = ((0, 10, 1), (5, 10, 1))
+    right = {
+        "starts": (0, 10),
+        "ends": (10, 20),
+        "preemptions": (0, 0),
+        "GPU-seconds": (10, 10),
+        "seconds without quota": (0, 0),
+        "average JCT": 12.5,
+    }
+    assert right.keys() == COLUMNS.keys()
+    wrong = {name: (1,) for name in right}
+    found = compare(Case("fifo", "1x1", rows, right), Case("fifo", "1x1", rows, wrong))()
+    assert [finding.holds for finding in found] == [True] * 6 + [False] * 6
+    assert found[0].what == "fifo, a b: starts"
