@@ -165,15 +165,15 @@ def layout_of(chains: Sequence[NodeChain], nodes: Sequence[NodeSpec], name: str)
 
 
 def _skus(nodes: Sequence[NodeSpec]) -> dict[str, Sku]:
-    """The smallest CPUs and memory per GPU of a type, for types whose nodes declare them."""
+    """The smallest CPUs and memory per GPU of a type, and its speeds, for types whose nodes declare them."""
     found: dict[str, Sku] = {}
     for node in nodes:
         if node.gpus:
             name = node.gpu_type or GPU
             other = found.get(name) or Sku(1, UNLIMITED, UNLIMITED)
             cpu = min(other.cpu_milli, _each(node.cpu_milli, node.gpus))
-            found[name] = Sku(1, cpu, min(other.memory_mib, _each(node.memory_mib, node.gpus)))
-    return {name: sku for name, sku in found.items() if min(sku.cpu_milli, sku.memory_mib) < UNLIMITED}
+            found[name] = Sku(1, cpu, min(other.memory_mib, _each(node.memory_mib, node.gpus)), node.speeds)
+    return {name: sku for name, sku in found.items() if sku.speeds or min(sku.cpu_milli, sku.memory_mib) < UNLIMITED}
 
 
 def _each(amount: int, gpus: int) -> int:

@@ -11,10 +11,13 @@ from skep.files.document import Field
 TOP = ("name", "levels", "nodes", "vcs")
 INNER = ("socket", "switch")
 """Cells inside a node, outermost first."""
-OF_NODES = ("count", "name", "gpus", "gpu_type", "gpu_mem_gib", "cpus", "memory_gib", *INNER)
+OF_NODES = ("count", "name", "gpus", "gpu_type", "gpu_mem_gib", "speed", "cpus", "memory_gib", *INNER)
 RESERVED = (*OF_NODES, "gpu", "node", "cluster")
 CPUS_MAX = 1e6
 GIB_MAX = 1e9
+SPEED_MIN = 0.01
+OTHERS = "default"
+"""The key for the speed of models that are not named."""
 EXAMPLE = "for example: nodes: [{count: 4, gpus: 8, gpu_type: v100}]"
 
 
@@ -39,6 +42,7 @@ def parse_nodes(document: Field, most: SizeMax = LARGEST) -> tuple[str, list[Nod
         raise top["nodes"].trouble(f"nodes are {total:,}, expected 1 to {NODES_MAX:,}", hint=EXAMPLE)
     if excess := too_many(total, sum(group.size * group.node.gpus for group in groups), most):
         raise top["nodes"].trouble(f"nodes: {excess}", hint=EXAMPLE)
+    _check_speeds(groups)
     return top["name"].text() if "name" in top else "", _expand(groups, total)
 
 
@@ -68,6 +72,7 @@ def _group(field: Field, levels: tuple[str, ...]) -> NodeGroup:
         memory_mib=_scaled(given.get("memory_gib"), 1024, GIB_MAX),
         within=tuple((level, given[level].text()) for level in levels if level in given),
         inner=_inner(given, gpus),
+        speeds=_speeds(given["speed"]) if "speed" in given else (),
     )
     return NodeGroup(field, count, _node_name(given["name"]) if "name" in given else "", node)
 
@@ -75,13 +80,33 @@ def _group(field: Field, levels: tuple[str, ...]) -> NodeGroup:
 def _check_without_gpus(field: Field, given: dict[str, Field]) -> None:
     if "cpus" not in given or given["cpus"].number() == 0:
         raise field.trouble(f"{field.path} has neither GPUs nor CPUs, expected at least one", hint=EXAMPLE)
-    for key in ("gpu_type", "gpu_mem_gib", *INNER):
+    for key in ("gpu_type", "gpu_mem_gib", "speed", *INNER):
         if key in given:
             raise given[key].fault("none where a node has no GPUs")
 
 
 def _scaled(field: Field | None, unit: int, most: float) -> int:
     return UNLIMITED if field is None else round(field.number(most=most) * unit)
+
+
+def _speeds(field: Field) -> tuple[tuple[str, float], ...]:
+    """A number, or numbers by model: the part of a full GPU's speed that a virtual one has."""
+    by_model = field.fields() if field.is_mapping else {OTHERS: field}
+    found = {"" if model == OTHERS else model: each.number(least=SPEED_MIN, most=1) for model, each in by_model.items()}
+    return tuple(sorted(found.items()))
+
+
+def _check_speeds(groups: list[NodeGroup]) -> None:
+    """A speed belongs to a GPU type."""
+    known: dict[str, tuple[tuple[str, float], ...]] = {}
+    for group in groups:
+        node = group.node
+        if node.gpus and known.setdefault(node.gpu_type, node.speeds) != node.speeds:
+            of = f"GPU type {node.gpu_type}" if node.gpu_type else "GPUs without a type"
+            raise group.field.trouble(
+                f"{group.field.path}.speed differs from that of other nodes with {of}, expected one speed for a type",
+                hint="give the slower GPUs a gpu_type of their own",
+            )
 
 
 def _inner(given: dict[str, Field], gpus: int) -> tuple[tuple[str, int], ...]:
@@ -126,5 +151,6 @@ def _expand(groups: list[NodeGroup], total: int) -> list[NodeSpec]:
                 spec.memory_mib,
                 spec.within,
                 spec.inner,
+                spec.speeds,
             )
     return list(nodes.values())

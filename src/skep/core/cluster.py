@@ -65,6 +65,12 @@ class NodeSpec(msgspec.Struct, frozen=True):
     within: tuple[tuple[str, str], ...] = ()
     inner: tuple[tuple[str, int], ...] = ()
     """Cells inside the node, outermost first: (level, GPUs per cell)."""
+    speeds: tuple[tuple[str, float], ...] = ()
+    """Declared speeds of virtual GPUs, as parts of a full one: by model, for all others under an empty name."""
+
+    def speed_of(self, model: str) -> float:
+        declared = dict(self.speeds)
+        return declared.get(model, declared.get("", 1.0))
 
 
 GONE = NodeSpec("", 0, cpu_milli=0, memory_mib=0)

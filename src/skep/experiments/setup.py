@@ -41,6 +41,10 @@ def make_experiment(
         parse_failures(options.failures, hardware, seed=options.seed)
     if layout is not None:
         check_vcs(trace, layout)
+    if profile is None and any(pool.nodes[0].spec.speeds for pool in hardware.pools):
+        from skep.profiles.declared import declared_profile
+
+        profile = declared_profile(hardware)
     return Experiment(trace, hardware, options, profile.speed if profile is not None else None, layout, sharing)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from skep.clusters import read_cluster
 from skep.clusters.nodes_file import parse_nodes
+from skep.clusters.read import read_text
 from skep.core.cluster import UNLIMITED, Allocation, NodeSpec, Slice
 from skep.core.errors import InputError
 from skep.files.document import Field, read_document
@@ -57,6 +58,13 @@ def test_every_key_of_a_node_arrives(tmp_path: Path) -> None:
     assert [node.name for node in cluster.nodes] == ["a0", "a1", "n2", "head"]
     assert cluster.nodes[2].spec == NodeSpec("n2", 4, "3090")
     assert cluster.nodes[3].spec == NodeSpec("head", 0, cpu_milli=32000, memory_mib=UNLIMITED)
+
+
+def test_speeds_of_virtual_gpus_arrive_also_with_virtual_clusters() -> None:
+    nodes = "nodes: [{gpus: 2, gpu_type: slow, speed: {lm: 0.8, default: 0.4}}, {count: 2, gpus: 2, gpu_type: full}]\n"
+    for text in (nodes, nodes + "vcs: {a: 1 node of slow, b: 2 nodes of full}\n"):
+        slow, full, _ = read_text(text, "lab")[0].nodes
+        assert (slow.spec.speed_of("lm"), slow.spec.speed_of(""), full.spec.speed_of("lm")) == (0.8, 0.4, 1.0)
 
 
 def test_the_cells_of_a_file_give_levels(tmp_path: Path) -> None:
@@ -149,6 +157,12 @@ FAULTS = {
     "neither gpus nor cpus": ("nodes: [{memory_gib: 8}]", "nodes[0] has neither GPUs nor CPUs"),
     "no cpus and no gpus in so many words": ("nodes: [{gpus: 0, cpus: 0}]", "has neither GPUs nor CPUs"),
     "a GPU type without gpus": ("nodes: [{cpus: 8, gpu_type: t4}]", "expected none where a node has no GPUs"),
+    "a speed of nothing": ("nodes: [{gpus: 8, speed: 0}]", "nodes[0].speed is 0, expected a number >= 0.01, at most 1"),
+    "a speed above that of a full GPU": ("nodes: [{gpus: 8, speed: {lm: 2}}]", "nodes[0].speed.lm is 2, expected"),
+    "two speeds of one type": (
+        "nodes:\n- {gpus: 8, gpu_type: t4}\n- {gpus: 8, gpu_type: t4, speed: 0.5}",
+        ":3: nodes[1].speed differs from that of other nodes with GPU type t4, expected one speed for a type",
+    ),
     "a switch that does not divide": (
         "nodes: [{gpus: 8, switch: 3}]",
         "switch is 3, expected gpus of one switch",

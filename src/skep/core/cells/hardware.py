@@ -104,6 +104,7 @@ def node_spec(
         memory_mib=min(sku.memory_mib * gpus, UNLIMITED) if sku is not None and sku.memory_mib else UNLIMITED,
         within=around,
         inner=tuple(inner),
+        speeds=sku.speeds if sku is not None else (),
     )
 
 

@@ -48,11 +48,13 @@ class VcLayout(msgspec.Struct):
 
 
 class Sku(msgspec.Struct, frozen=True):
-    """The CPUs and memory that come with one GPU of a type."""
+    """The CPUs and memory that come with one GPU of a type, and its declared speeds."""
 
     gpu: int = 1
     cpu_milli: int = 0
     memory_mib: int = 0
+    speeds: tuple[tuple[str, float], ...] = ()
+    """As in `NodeSpec`."""
 
 
 class Layout(msgspec.Struct):

@@ -1,5 +1,5 @@
-"""The turn keeper: the process that lets jobs take turns on GPUs, one for each data folder. See `turns.py` and
-`throttle.py`.
+"""The turn keeper: the process that lets jobs take turns on GPUs, one for each data folder. See `turns.py`,
+`throttle.py` and, for GPUs of a declared speed, `brake.py`.
 
 Forked by `forks.py` when the first share group is created: standard library only. It is not a thread of the server,
 because turns must be exact while the server is busy, and it outlives the server as shims do. It uses only its folder:
@@ -31,27 +31,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from skep.engines.local.brake import Brake
     from skep.engines.local.disk import SAFELY, write_whole
-    from skep.engines.local.processes import (
-        FREEZE,
-        TURN,
-        began,
-        cpu_below,
-        family,
-        gather,
-        listed,
-        read,
-        send,
-        state_of,
-        thaw,
-        write,
-    )
+    from skep.engines.local.pausable import PausableTask
+    from skep.engines.local.processes import thaw
     from skep.engines.local.throttle import DutyControl
     from skep.engines.local.turns import Member, choose, window_of
 else:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # The interpreter runs isolated, without this folder.
+    from brake import Brake
     from disk import SAFELY, write_whole
-    from processes import FREEZE, TURN, began, cpu_below, family, gather, listed, read, send, state_of, thaw, write
+    from pausable import PausableTask
+    from processes import thaw
     from throttle import DutyControl
     from turns import Member, choose, window_of
 
@@ -74,101 +65,8 @@ PROGRESS_MAX = 1 << 16
 NICE = -10
 LOOKS = 11
 """The number of CPU time samples, one a second, over which use is measured."""
-ROUNDS_MAX = 20
 LOOK_S, PATIENCE_S = 0.001, 0.05
 """The time between two checks whether paused members have stopped, and how long the next ones wait for that."""
-STOPPED = b"TtZX"
-
-
-class PausableTask:
-    """One task of a member, which can be paused as a whole."""
-
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.path: str = told["path"]
-        self.own: str = told["own"]
-        self.shim: int = told["shim"]
-        self.shim_began = began(self.shim)
-        freezer: str = told["freezer"]
-        self.inner = f"{freezer}/{TURN}"
-        self.is_gathered = bool(freezer and self.shim_began) and gather(freezer, self.shim)
-
-    @property
-    def has_left(self) -> bool:
-        """True if its shim has exited. Its files are not used, because the task could have written them."""
-        return not self.shim_began or began(self.shim) != self.shim_began
-
-    def order(self, lease_s: float, epoch: int) -> bool:
-        """Tell the shim for how long the task may be paused. True if the shim received it."""
-        try:
-            fd = os.open(f"{self.path}/control", os.O_WRONLY | SAFELY)
-        except OSError:
-            return False
-        try:
-            is_fifo = stat.S_ISFIFO(os.fstat(fd).st_mode)  # Or what the task has put there.
-            return is_fifo and os.write(fd, f"turns {lease_s:g} {epoch}\n".encode()) > 0
-        except OSError:
-            return False
-        finally:
-            os.close(fd)
-
-    def pause(self) -> None:
-        if self.is_gathered:
-            with contextlib.suppress(OSError):
-                write(f"{self.inner}/{FREEZE}", b"1")
-        else:
-            self._signal(signal.SIGSTOP)
-
-    @property
-    def stands(self) -> bool:
-        """True if all its processes have stopped: a process that waits for a CPU must run once more to do so."""
-        if self.is_gathered:
-            return b"frozen 0" not in read(f"{self.inner}/cgroup.events")
-        return all(state_of(pid) in STOPPED for pid in self._processes())
-
-    def go_on(self) -> None:
-        if self.is_gathered:
-            thaw(self.inner)
-        elif not self._is_suspended():
-            self._signal(signal.SIGCONT)
-            if self._is_suspended():  # Its shim has stopped it meanwhile.
-                self._signal(signal.SIGSTOP)
-
-    def _is_suspended(self) -> bool:
-        """True if it is suspended by the scheduler: then only its shim continues it."""
-        return os.path.exists(f"{self.path}/suspended")
-
-    def _signal(self, number: int) -> None:
-        """Signal every process until no new one appears: some may fork before they stop."""
-        seen: set[int] = set()
-        for _ in range(ROUNDS_MAX):
-            found = [pid for pid in self._processes() if pid not in seen]
-            if not found:
-                return
-            for pid in found:
-                send(pid, number)
-            seen.update(found)
-
-    def _processes(self) -> list[int]:
-        """None if the shim has died: its number may belong to another process now."""
-        return [] if self.has_left else family(self.shim)
-
-    def cpu_s(self) -> float:
-        for line in read(f"{self.inner}/cpu.stat").splitlines() if self.is_gathered else ():
-            if line.startswith(b"usage_usec"):
-                return int(line.split()[1]) / 1e6
-        return cpu_below(self.shim)
-
-    def yield_cpu(self, is_idle: bool) -> bool:
-        """Let every thread of it run only on idle CPUs, or normally again. True if that was possible."""
-        policy = os.SCHED_IDLE if is_idle else os.SCHED_OTHER
-        try:
-            for pid in self._processes():
-                for thread in listed(f"/proc/{pid}/task"):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.sched_setscheduler(int(thread), policy, os.sched_param(0))
-        except OSError:
-            return False
-        return True
 
 
 class ScheduledMember:
@@ -178,6 +76,7 @@ class ScheduledMember:
         self.key = key
         self.tasks = [PausableTask(each) for each in told["tasks"]]
         self.turns = Member(key, told["lanes"], now_s=now_s)
+        self.brake = Brake()
         self.joined_s = now_s
         self.is_lent = False
         self.can_yield = True
@@ -200,6 +99,7 @@ class ScheduledMember:
         self.turns.lanes = frozenset(told["lanes"])
         self.turns.request, self.turns.limit = told["request"], told["limit"]
         self.turns.weight = max(told["weight"], 1e-6)
+        self.brake.speed = max(told.get("speed", 1.0), 0.01)
         self.is_lent = told["is_lent"]
         self.yield_cpu(self.is_lent)
 
@@ -221,18 +121,33 @@ class ScheduledMember:
         return all(task.stands for task in self.tasks)
 
     def pause(self, now_s: float) -> None:
+        self._hold()
+        self.turns.end(now_s)
+        self.brake.end(now_s)
+
+    def go_on(self, now_s: float) -> None:
+        self.turns.begin(now_s)
+        self.brake.begin(now_s)
+        self.brake.turn(now_s)
+        self._run_or_rest()
+
+    def _run_or_rest(self) -> None:
+        if self.brake.is_resting:
+            self._hold()
+        elif self.is_paused is not False:
+            for task in self.tasks:
+                task.go_on()
+            self.is_paused = False
+
+    def _hold(self) -> None:
         for task in self.tasks:
             if not (self.is_paused and task.is_gathered):  # Processes stopped by signals may have been continued.
                 task.pause()
         self.is_paused = True
-        self.turns.end(now_s)
 
-    def go_on(self, now_s: float) -> None:
-        if self.is_paused is not False:
-            for task in self.tasks:
-                task.go_on()
-        self.is_paused = False
-        self.turns.begin(now_s)
+    def brake_turn(self, now_s: float) -> None:
+        if now_s >= self.brake.next_s and self.brake.turn(now_s):
+            self._run_or_rest()
 
     def leave(self, epoch: int) -> None:
         """Its shims continue it: they know whether it is also suspended."""
@@ -417,10 +332,13 @@ class Keeper:
             for group in self.groups.values():
                 if now_s >= group.next_s:
                     group.turn(now_s)
+                for tenant in group.tenants.values():
+                    tenant.brake_turn(now_s)
             if now_s >= self.renew_s:
                 self.renew(now_s)
                 self.renew_s = now_s + RENEW_S
             nexts = [group.next_s for group in self.groups.values()]
+            nexts += [tenant.brake.next_s for group in self.groups.values() for tenant in group.tenants.values()]
             wait_s = min([self.renew_s, *nexts]) - time.monotonic()
             if select.select([self.bell], [], [], max(wait_s, 0.0))[0]:
                 os.read(self.bell, 4096)

@@ -26,7 +26,7 @@ from skep.engines.local.cgroups import members
 from skep.engines.local.disk import remove_folder
 from skep.engines.local.folder import Folder, LaunchRecord, read_launch, trim_logs
 from skep.engines.local.reap import clear, kill_rest
-from skep.engines.local.run import SERVER_AWAY, SHIM_KILLED, LaunchRun, LocalTask, Phase, owned, terms_of
+from skep.engines.local.run import SERVER_AWAY, SHIM_KILLED, LaunchRun, LocalTask, Phase, lone_terms, owned, terms_of
 from skep.engines.local.shares import Shares
 from skep.engines.local.start import start_shim
 from skep.jobs.env import ports_wanted
@@ -180,10 +180,19 @@ class Launches:
     def _follow_terms(self, run: LaunchRun) -> None:
         """Note how it shares its GPUs; the turn keeper is informed after all other actions."""
         run.terms = terms_of(run.allocation, run.nodes, run.limit)
+        run.speed = self._speed_of(run)
+        if run.terms is None and run.speed < 1.0:
+            run.terms = lone_terms(run)
         if run.terms is not None:
             self.sharing[run.job_id] = run
         else:
             self.sharing.pop(run.job_id, None)
+
+    def _speed_of(self, run: LaunchRun) -> float:
+        """A gang is as fast as its slowest GPU."""
+        there = {task.record.node for task in run.tasks if task.record.gpus or task.record.shared}
+        nodes = [node for name in there if (node := self.cluster.by_name.get(name)) is not None]
+        return min((node.spec.speed_of(run.request.model) for node in nodes), default=1.0)
 
     def _spawn(self, run: LaunchRun) -> None:
         """Start the missing shims. They wait for each other; if one cannot be started, none of the tasks starts."""

@@ -132,6 +132,8 @@ class LaunchRun:
         """The most it may use of each GPU, in thousandths; 0: no limit was set."""
         self.terms: Terms | None = None
         """How it shares its GPUs; None: exclusive, or without turns."""
+        self.speed = 1.0
+        """Declared in the cluster file for its GPUs and its model."""
         self.has_gone = False
         """All shims were ready and got the order to start."""
         self.was_found = False
@@ -339,6 +341,11 @@ def terms_of(allocation: Allocation, nodes: dict[int, str], limit: int = 0) -> T
         quantum_s=first.quantum_ms / 1000 or QUANTUM_S,
         is_lent=first.mode == LEND and first.milli == 0,
     )
+
+
+def lone_terms(run: LaunchRun) -> Terms:
+    """For a launch that shares no turns with others, and is known to the turn keeper for another reason."""
+    return Terms((f"{run.job_id}/{run.launch}",), request=0.0, limit=1.0, weight=1.0, quantum_s=QUANTUM_S)
 
 
 def lanes_of(piece: Slice, nodes: dict[int, str]) -> set[str]:

@@ -161,6 +161,8 @@ class Runs(Launches):
     def use_cluster(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.lost &= cluster.by_name.keys()
+        for run in self.by_job.values():
+            self._follow_terms(run)  # The speed of its GPUs may have changed.
 
     def lose(self, node: str) -> None:
         self.lost.add(node)

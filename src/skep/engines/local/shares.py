@@ -45,6 +45,8 @@ class TurnMember(msgspec.Struct, frozen=True):
     weight: float
     is_lent: bool
     tasks: list[TurnTask]
+    speed: float = 1.0
+    """Declared for its GPU type: below 1 it rests for a part of its turns."""
 
 
 class TurnGroup(msgspec.Struct, frozen=True):
@@ -169,7 +171,7 @@ def groups_of(runs: list[LaunchRun]) -> list[TurnGroup]:
     found = []
     for together in connected(runs):
         terms = [run.terms for run in together if run.terms is not None]
-        if len(together) > 1 or terms[0].limit < 1.0:
+        if len(together) > 1 or terms[0].limit < 1.0 or together[0].speed < 1.0:
             members = {
                 f"{run.job_id}/{run.launch}": member_of(run, each) for run, each in zip(together, terms, strict=True)
             }
@@ -200,7 +202,7 @@ def connected(runs: list[LaunchRun]) -> Iterator[list[LaunchRun]]:
 
 def member_of(run: LaunchRun, terms: Terms) -> TurnMember:
     tasks = [turn_task(task) for task in run.tasks if task.phase is Phase.RUNNING]
-    return TurnMember(terms.lanes, terms.request, terms.limit, terms.weight, terms.is_lent, tasks)
+    return TurnMember(terms.lanes, terms.request, terms.limit, terms.weight, terms.is_lent, tasks, run.speed)
 
 
 def turn_task(task: LocalTask) -> TurnTask:
