@@ -293,14 +293,14 @@ node idle in (b).
 
 No job passes one that does not fit.
 
-<!-- figures: python -m bench.tenants philly.csv --waiting least-loaded,strict -->
+<!-- figures (minutes): python -m bench.tenants philly.csv --waiting least-loaded,strict -->
 {waiting_strict}
 
 ## The same with `place=consolidate`
 
 Jobs that do not fit are passed (`walk=skip`).
 
-<!-- figures: python -m bench.tenants philly.csv --waiting consolidate,skip -->
+<!-- figures (minutes): python -m bench.tenants philly.csv --waiting consolidate,skip -->
 {waiting_packed}
 
 ## Make it again

@@ -11,7 +11,8 @@ columns that are figures and the fields they come from, divided by a number wher
     <!-- figures: skep simulate philly.csv --cluster 56x8 --policy {policy} --json | wait (h) = queue_avg_s / 3600 -->
 
 Several results of one command (seeds) are shown as the smallest and the largest. Published files are found in
-`../shared/data`.
+`../shared/data`. Figures that take minutes say so, `<!-- figures (minutes): …`: the tests compare them with
+`SKEP_FIGURES=all`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
-MARK = re.compile(r"<!-- figures: (?P<command>.+?)(?: \| (?P<columns>.+?))? -->\n\n?(?P<table>(?:\|.*\n)+)")
+MARK = re.compile(
+    r"<!-- figures(?P<long> \(minutes\))?: (?P<command>.+?)(?: \| (?P<columns>.+?))? -->\n\n?(?P<table>(?:\|.*\n)+)"
+)
 PUBLISHED = re.compile(r"\b(?:philly|openb_\w+)\.csv\b")
 
 
@@ -48,6 +51,7 @@ class Figures:
     heads: tuple[str, ...]
     lines: str
     """As they are on the page."""
+    takes_minutes: bool
 
     def computed(self) -> str:
         """The same lines with the figures of today."""
@@ -66,7 +70,8 @@ def figures_on(text: str) -> Iterator[Figures]:
         head, rule, *rows = mark["table"].splitlines(keepends=True)
         columns = dict(each.strip().split(" = ") for each in (mark["columns"] or "").split(";") if each)
         parts = rows if columns else ["".join((head, rule, *rows))]
-        yield from (Figures(mark["command"], columns, tuple(cells_of(head)), part) for part in parts)
+        for part in parts:
+            yield Figures(mark["command"], columns, tuple(cells_of(head)), part, takes_minutes=bool(mark["long"]))
 
 
 def cells_of(line: str) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow
-UMASKS = [0, 0o077, 0o777]
+NOTHING_MASKED, ALL_MASKED = 0, 0o777
 WAIT_S = 120.0
 
 
@@ -51,7 +51,7 @@ def check_modes(data: Path) -> None:
         assert mode & 0o600 == 0o600, (path, oct(mode))
 
 
-@pytest.mark.parametrize("umask", UMASKS, ids=oct)
+@pytest.mark.parametrize("umask", [NOTHING_MASKED, ALL_MASKED], ids=oct)
 def test_a_server_from_its_first_start_to_a_restored_backup(tmp_path: Path, umask: int) -> None:
     data, port = tmp_path / "new" / "folder" / "data", free_port()
     up = ["up", "-d", "--data", str(data), "--port", port]
@@ -74,7 +74,7 @@ def test_a_server_from_its_first_start_to_a_restored_backup(tmp_path: Path, umas
     skep(umask, "down", "--data", str(data), cwd=tmp_path)
 
 
-@pytest.mark.parametrize("umask", UMASKS, ids=oct)
+@pytest.mark.parametrize("umask", [NOTHING_MASKED, ALL_MASKED], ids=oct)
 def test_a_server_in_the_foreground(tmp_path: Path, umask: int) -> None:
     data = tmp_path / "new" / "folder" / "data"
     command = as_an_account([sys.executable, "-m", "skep.cli.main", "up", "--data", str(data), "--port", "0"])
@@ -90,6 +90,5 @@ def test_a_server_in_the_foreground(tmp_path: Path, umask: int) -> None:
     assert server.returncode == 0
 
 
-@pytest.mark.parametrize("umask", [0, 0o777], ids=oct)
-def test_the_demo(tmp_path: Path, umask: int) -> None:
-    skep(umask, "demo", cwd=tmp_path)
+def test_the_demo(tmp_path: Path) -> None:
+    skep(ALL_MASKED, "demo", cwd=tmp_path)
