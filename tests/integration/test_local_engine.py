@@ -119,12 +119,6 @@ def test_hostile_names_stay_in_the_folder(tmp_path: Path, job_id: str) -> None:
     assert not list(tmp_path.rglob("owned"))
 
 
-def test_an_image_is_ignored_with_a_warning(tmp_path: Path) -> None:
-    with World(tmp_path, {"1": sh("echo done", image="some/image:1")}) as world:
-        said = world.run().log_tail
-    assert said == "skep: image 'some/image:1' of role main is ignored: this engine runs plain processes\ndone\n"
-
-
 def test_a_launch_asked_for_twice_runs_once(tmp_path: Path) -> None:
     request = sh("echo once >> $SKEP_CHECKPOINT_DIR/runs; sleep 0.3")
     with World(tmp_path, {"1": request}) as world:

@@ -103,6 +103,16 @@ def exec_(job: str, argv: tuple[str, ...], task: str, url: str) -> None:
     become(argv, found)
 
 
+def within(found: dict[str, Any]) -> list[str]:
+    """The words that take a command into the task's container, with the terminal if there is one."""
+    has_terminal = sys.stdin.isatty()
+    return [
+        word
+        for each in found.get("within", [])
+        for word in ([each, "--tty"] if each == "exec" and has_terminal else [each])
+    ]
+
+
 def become(argv: tuple[str, ...], found: dict[str, Any]) -> None:
     """This process becomes the command, with its own signals, terminal and exit code."""
     from skep.core.errors import InputError
@@ -114,6 +124,7 @@ def become(argv: tuple[str, ...], found: dict[str, Any]) -> None:
             hint = "`skep exec` works on the machine where the job runs"
             raise InputError(f"{found['cwd']}: {(error.strerror or str(error)).lower()}", hint=hint) from None
     sys.stdout.flush()
+    argv = (*within(found), *argv)
     try:
         os.execvpe(argv[0], argv, {**os.environ, **found["env"]})
     except OSError as error:

@@ -79,10 +79,10 @@ def missing_there(specs: dict[str, frozenset[Need]], where: str, url: str) -> di
             return {spec: client.missing_for(spec) for spec in specs}
     from skep.clusters.read import read_cluster
     from skep.core.needs import Offer, lacks, offered_needs
-    from skep.engines.local.engine import LocalEngine
+    from skep.engines.local.engine import local_capabilities
 
     read_cluster(where)
-    offer = Offer(offered_needs(LocalEngine.capabilities))
+    offer = Offer(offered_needs(local_capabilities()))
     return {spec: [str(lack) for lack in lacks(needs, offer)] for spec, needs in specs.items()}
 
 

@@ -123,6 +123,8 @@ class TaskEnvironment(msgspec.Struct, frozen=True):
     env: dict[str, str]
     cwd: str
     task: str
+    within: list[str] = []
+    """The words before a command that take it into the task's container."""
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -47,7 +47,6 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _OURS = re.compile(
     r"SKEP_(?!SECRET_).*|PAI_.*|(LOCAL_|GROUP_|NODE_|ROLE_)?RANK|(LOCAL_|ROLE_)?WORLD_SIZE|MASTER_(ADDR|PORT)|CUDA_VISIBLE_DEVICES"
 )
-IMAGE_NOTED = "image: used on Kubernetes; the local engine runs the command without a container"
 
 
 def raw_of(value: object, where: str, *, depth: int = DEPTH_MAX) -> Raw:

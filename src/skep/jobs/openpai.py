@@ -148,8 +148,9 @@ class _RoleReader:
         raise field.trouble(problem + did_you_mean(name, names, start=", "))
 
     def _image(self, field: Field, context: TextContext) -> str:
-        self.warnings.append(fields.IMAGE_NOTED)
-        return context.render(self._prerequisite(field, "dockerimage").fields()["uri"])
+        """The format demands one: `none` is a plain process."""
+        image = context.render(self._prerequisite(field, "dockerimage").fields()["uri"])
+        return "" if image == "none" else image
 
     def _note_options(self, given: dict[str, Field]) -> None:
         if "extraContainerOptions" in given:

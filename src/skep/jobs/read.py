@@ -194,7 +194,7 @@ LOCALITY_NOTED = "locality: recorded only, no policy uses it yet"
 
 def read_native(document: Field, user: str, warnings: list[str]) -> Request:
     given = document.fields(OF_ANY, required=("name",))
-    tasks = _tasks(document, given, warnings)
+    tasks = _tasks(document, given)
     values = read_fields(given, JOB)
     if user:
         values["user"] = user
@@ -214,24 +214,21 @@ def read_native(document: Field, user: str, warnings: list[str]) -> Request:
     return fields.checked(request, given.get("tasks", document))
 
 
-def _tasks(document: Field, given: dict[str, Field], warnings: list[str]) -> dict[str, TaskRole]:
+def _tasks(document: Field, given: dict[str, Field]) -> dict[str, TaskRole]:
     """By role. Without `tasks`, the fields of a role may stand beside the name: the job then has one role."""
     beside = [key for key in BESIDE_NAME if key in given]
     if "tasks" not in given:
-        return {ONE_ROLE: _role(document, {key: given[key] for key in beside}, warnings)}
+        return {ONE_ROLE: _role(document, {key: given[key] for key in beside})}
     if beside:
         field = given[beside[0]]
         raise field.trouble(f"{field.path} belongs to a role", hint="put it below tasks.<role>, or leave out tasks")
     roles = fields.mapping(given["tasks"], most=fields.ROLES_MAX)
     if not roles:
         raise given["tasks"].fault("at least one role")
-    return {
-        fields.role_name(field, name): _role(field, field.fields(tuple(ROLE)), warnings)
-        for name, field in roles.items()
-    }
+    return {fields.role_name(field, name): _role(field, field.fields(tuple(ROLE))) for name, field in roles.items()}
 
 
-def _role(field: Field, given: dict[str, Field], warnings: list[str]) -> TaskRole:
+def _role(field: Field, given: dict[str, Field]) -> TaskRole:
     role = TaskRole(**read_fields(given, ROLE))
     where = f"{field.path}: " if field.path else ""
     if bool(role.command) == bool(role.argv):
@@ -239,8 +236,6 @@ def _role(field: Field, given: dict[str, Field], warnings: list[str]) -> TaskRol
         raise field.trouble(where + problem)
     if role.gpu_milli < 1000 and not role.gpus:
         raise given["gpu_milli"].trouble(f"{given['gpu_milli'].path} is given without GPUs")
-    if role.image:
-        warnings.append(fields.IMAGE_NOTED)
     return role
 
 

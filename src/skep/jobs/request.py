@@ -50,7 +50,7 @@ class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True):
     retries: int = 0
     """Retries of one task; only if the job is not a gang."""
     image: str = ""
-    """An engine that runs plain processes does not use it."""
+    """Empty: a plain process, or the image that an admin chose."""
 
 
 class Elastic(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -268,7 +268,7 @@ ROLE: Table = {
     ),
     "image": JobField(
         word(lambda field: fields.label(field, most=1000)),
-        "The container image on Kubernetes; the local engine runs the command without a container.",
+        "The container image; on one machine it needs podman.",
     ),
     "retries": JobField(RETRIES, "Of one task; only with `gang: false`."),
 }

@@ -16,7 +16,7 @@ from skep.core.needs import offered_needs
 from skep.core.ports import Capability, Engine
 from skep.engines.kube.engine import KubeEngine, capabilities_of, describe_nodes
 from skep.engines.local.accounts import ROOT_HINT, SEPARATE, SERVER, Accounts, missing_rights
-from skep.engines.local.engine import LocalEngine
+from skep.engines.local.engine import LocalEngine, local_capabilities
 from skep.engines.local.gpus import Gpu, find_gpus
 from skep.files.text import load_text
 from skep.files.umask import STARTED_WITH
@@ -53,7 +53,7 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
         limits=config.limits,
         weights=config.weights,
         offers=offered_needs(kind.capabilities(config)),
-        capabilities=kind.capabilities(config) | kind.ignored,
+        capabilities=kind.capabilities(config),
         measure=measure_of(config.profile),
         is_new=config.is_new,
     )
@@ -156,8 +156,6 @@ class EngineKind(NamedTuple):
     make: Callable[[Config, Live, Accounts], Engine]
     find_cluster: Callable[[Config, Callable[[str], None]], tuple[str, str]]
     """(name, text) of the cluster if none is named."""
-    ignored: frozenset[Capability] = frozenset()
-    """What jobs may ask for although the engine does without it, and warns in their logs."""
 
 
 def chosen_cluster(spec: str) -> tuple[str, str]:
@@ -202,8 +200,6 @@ def describe_machine(gpus: list[Gpu]) -> str:
 
 
 ENGINES = {
-    LOCAL: EngineKind(
-        lambda config: LocalEngine.capabilities, local_engine, this_machine, frozenset({Capability.IMAGES})
-    ),
+    LOCAL: EngineKind(lambda config: local_capabilities(), local_engine, this_machine),
     KUBERNETES: EngineKind(lambda config: capabilities_of(config.kubernetes), kube_engine, nodes_of_kubernetes),
 }

@@ -312,6 +312,7 @@ class Environment(Answer):
     env: dict[str, str]
     cwd: str
     task: str
+    within: list[str] = Field([], description="Words before a command that take it into the task's container.")
 
 
 class PolicySchema(Answer):

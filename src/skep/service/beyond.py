@@ -15,7 +15,8 @@ def refuse_beyond(request: Request, capabilities: frozenset[Capability], layout:
         return
     for name, role in request.tasks.items():
         if role.image and Capability.IMAGES in lacks:
-            raise InputError(f"job {request.name}: role {name} names an image, but this engine runs no images")
+            problem = f"job {request.name}: role {name} names an image, but this engine runs no images"
+            raise InputError(problem, hint="on one machine they need podman, which was not found")
         if (request.share is not None or role.gpu_milli < WHOLE) and Capability.SHARE in lacks:
             problem = f"job {request.name}: role {name} asks for a part of a GPU, but this engine cannot share GPUs"
             raise InputError(problem, hint="request whole GPUs")

@@ -72,7 +72,7 @@ def test_a_job_as_in_the_lab() -> None:
     assert role.completion == Completion(1, 1)
     assert role.ports == {"ssh": 1, "http": 1}
     assert role.image == "openpai/torch"
-    assert [warning.split(":")[0] for warning in reading.warnings] == ["image"]
+    assert reading.warnings == []
 
 
 def test_defaults() -> None:
@@ -236,6 +236,10 @@ def test_a_job_can_be_submitted_again_as_it_is_shown() -> None:
     document = with_role(taskRetryCount=-1, commands=["<% $secrets.a %>"]) | {"secrets": {"a": "b"}, "name": "_" * 255}
     request = one(document)
     assert from_mapping(msgspec.to_builtins(request)).requests == [request]
+
+
+def test_an_image_that_is_none_is_a_plain_process() -> None:
+    assert one(small(prerequisites=[{"name": "torch", "type": "dockerimage", "uri": "none"}])).tasks["train"].image == ""
 
 
 def test_auth_of_an_image_is_not_kept() -> None:

@@ -21,6 +21,15 @@ from skep.core.model import GroupRef
 from skep.core.share import MIG, MIG_PROFILES
 from skep.engines.local.accounts import Account, Accounts, give, make_passage
 from skep.engines.local.cgroups import Cgroups, ControlGroup
+from skep.engines.local.containers import (
+    ContainerFile,
+    container_file,
+    inner_env,
+    name_of,
+    run_command,
+    runtime_env,
+    write_files,
+)
 from skep.engines.local.criu import Freezer, criu_problem
 from skep.engines.local.disk import remove_folder
 from skep.engines.local.folder import FILES_VERSION, LOG_BYTES, LOG_FILES, Folder, LaunchRecord, TaskRecord, safe_name
@@ -64,6 +73,7 @@ class TaskFile(msgspec.Struct, frozen=True):
     umask: int = 0o022
     open_files: int = 0
     """Soft limit of the task; 0: that of the shim."""
+    container: ContainerFile | None = None
     version: int = FILES_VERSION
 
 
@@ -108,14 +118,8 @@ def place_of(role: str, index: int, seat: Seat, allocation: Allocation, nodes: d
 
 def warnings_of(request: Request) -> list[str]:
     """What this engine does not do for the job; shown to the submitter and at the beginning of the job's log."""
-    found = [
-        f"image {role.image!r} of role {name} is ignored: this engine runs plain processes"
-        for name, role in request.tasks.items()
-        if role.image
-    ]
-    if request.checkpoint == "criu" and (problem := criu_problem()):
-        found.append(problem)
-    return found
+    problem = criu_problem() if request.checkpoint == "criu" else None
+    return [problem] if problem else []
 
 
 def share_notes(place: TaskPlace) -> list[str]:
@@ -191,7 +195,7 @@ class Beginner:
     def _write(self, what: Beginning, aside: Path, groups: list[ControlGroup]) -> LaunchRecord:
         tasks = []
         for rank, (place, group) in enumerate(zip(what.places, groups, strict=True)):
-            make_task(aside / self._path(what, place).name, self._task_file(what, rank, group))
+            self._make_task(aside, what, rank, group)
             own = self.folder.of_task(what.action.job_id, what.action.launch, place.task)
             if what.account is None:
                 (aside / own.parent.name / own.name).mkdir(mode=0o700)
@@ -207,6 +211,7 @@ class Beginner:
                     gpus=[gpu for gpu in place.gpus if (place.node, gpu) in what.owned],
                     shared=[gpu for gpu in place.gpus if (place.node, gpu) not in what.owned],
                     own=str(own),
+                    container=self._container(what, place),
                 )
             )
         record = LaunchRecord(what.action.job_id, what.action.launch, tasks)
@@ -222,6 +227,34 @@ class Beginner:
         processes = self.limits.of_task(what.request.user, what.request.vc).processes or 0
         return self.groups.make(".".join(self._path(what, place).parts[-3:]), role.cpu, role.memory_gib, processes)
 
+    def _container(self, what: Beginning, place: TaskPlace) -> str:
+        """The name of its container; empty for a plain process."""
+        if not what.request.tasks[place.role].image:
+            return ""
+        return name_of(self.groups.mark, what.action.job_id, what.action.launch, place.task)
+
+    def _make_task(self, aside: Path, what: Beginning, rank: int, group: ControlGroup) -> None:
+        place = what.places[rank]
+        path = self._path(what, place)
+        file = self._task_file(what, rank, group)
+        if not (name := self._container(what, place)):
+            make_task(aside / path.name, file)
+            return
+        env, image = inner_env(file.env, place), what.request.tasks[place.role].image
+        folders = (env["SKEP_TASK_DIR"], env["SKEP_CHECKPOINT_DIR"])
+        argv = run_command(
+            name, image, file.argv, path, folders, self.library, file.cwd, file.account, place, file.umask
+        )
+        contained = msgspec.structs.replace(
+            file,
+            argv=argv,
+            env=runtime_env(self.env),
+            cwd="/",
+            container=container_file(name, image, file.cwd, file.account),
+        )
+        make_task(aside / path.name, contained)
+        write_files(aside / path.name, path, env, group.folders)
+
     def _task_file(self, what: Beginning, rank: int, group: ControlGroup) -> TaskFile:
         action, request, place = what.action, what.request, what.places[rank]
         task = self._path(what, place)
@@ -229,10 +262,11 @@ class Beginner:
         folders = Folders(str(own), str(self.folder.of_job(action.job_id, "checkpoint")))
         freezer = self._freezer(what, task.name)
         work = str(self.folder.of_job(action.job_id, "work"))
-        env = base_env(self.env, what.account, work)
+        role = request.tasks[place.role]
+        env = image_env(what.account, work) if role.image else base_env(self.env, what.account, work)
         return TaskFile(
             name=f"{action.job_id}/{action.launch}/{place.task}",
-            argv=command_line(request.tasks[place.role]),
+            argv=command_line(role),
             env=with_library(
                 env | task_env(request, action.job_id, action.launch, what.places, rank, what.ports, folders),
                 self.library,
@@ -282,6 +316,11 @@ def base_env(env: dict[str, str], account: Account | None, work: str) -> dict[st
         env = {key: value for key, value in env.items() if key in SHARED_ENV or key.startswith(SHARED_PREFIXES)}
         env |= {"HOME": account.home or work, "USER": account.name, "LOGNAME": account.name}
     return BASE_ENV | env
+
+
+def image_env(account: Account | None, work: str) -> dict[str, str]:
+    """The rest is the image's own."""
+    return BASE_ENV | ({"HOME": work, "USER": account.name, "LOGNAME": account.name} if account else {})
 
 
 def is_text(value: str) -> bool:

@@ -167,6 +167,20 @@ def find_bases(proc: Path = Path("/proc/self")) -> dict[str, Path]:
     return found
 
 
+def own_groups(proc: Path = Path("/proc/self")) -> list[str]:
+    """The groups of this process, one of each hierarchy."""
+    try:
+        own = dict(_own_groups((proc / "cgroup").read_text()))
+        mounts = list(_mounts((proc / "mountinfo").read_text()))
+    except OSError:
+        return []
+    found = []
+    for point, root, options in mounts:
+        if controller := next((each for each in options if each in own), ""):
+            found.append(str(_below(point, root, own[controller])))
+    return found
+
+
 def _own_groups(text: str) -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
         number, controllers, path = line.split(":", 2)

@@ -25,6 +25,7 @@ from skep.core.reports import Fenced, Looked, Report
 from skep.engines.local.accounts import Accounts
 from skep.engines.local.begin import Beginner
 from skep.engines.local.cgroups import Cgroups, find_bases
+from skep.engines.local.containers import podman
 from skep.engines.local.disk import write_whole
 from skep.engines.local.folder import Folder
 from skep.engines.local.job_files import JobFiles
@@ -46,13 +47,6 @@ class LocalEngine(JobFiles):
     """Reports come from the engine's own thread, in the order in which things happened."""
 
     name = "local"
-    capabilities = frozenset(
-        {
-            *(Capability.CHECKPOINT, Capability.TUNE, Capability.SUSPEND, Capability.MIGRATE, Capability.RESIZE),
-            *(Capability.SHARE, Capability.LIMIT, Capability.LOGS, Capability.PROGRESS, Capability.EXEC),
-            Capability.EXACT_GPUS,
-        }
-    )
 
     def __init__(
         self,
@@ -67,6 +61,7 @@ class LocalEngine(JobFiles):
     ) -> None:
         """`request_of` returns the request of a job of the core and, for a member of an incremental job, which member
         it is. `is_open` is true for a job that may still be started; the files of others are packed."""
+        self.capabilities = local_capabilities()
         accounts = accounts or Accounts()
         self.folder = Folder(folder.absolute(), accounts.job_files if accounts.differ else None)
         self.folder.prepare()
@@ -292,6 +287,17 @@ class LocalEngine(JobFiles):
             log.warning("%s cannot be read now: %s", path, error)
             return False
         return True
+
+
+def local_capabilities() -> frozenset[Capability]:
+    """Images need podman."""
+    return frozenset(
+        {
+            *(Capability.CHECKPOINT, Capability.TUNE, Capability.SUSPEND, Capability.MIGRATE, Capability.RESIZE),
+            *(Capability.SHARE, Capability.LIMIT, Capability.LOGS, Capability.PROGRESS, Capability.EXEC),
+            *(Capability.EXACT_GPUS, *([Capability.IMAGES] if podman() else [])),
+        }
+    )
 
 
 class Fence:

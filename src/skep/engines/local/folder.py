@@ -66,6 +66,8 @@ class TaskRecord(msgspec.Struct, frozen=True):
     """GPUs that it shares with others."""
     own: str = ""
     """Its `SKEP_TASK_DIR`; empty in records of earlier versions, where it is the task's folder."""
+    container: str = ""
+    """Its container; empty for a plain process."""
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from skep.core.actions import Setting
 from skep.core.errors import NotFound
 from skep.core.ports import LogReader, Metrics, TaskEnvironment, TaskStatus
 from skep.engines.local.begin import TaskFile
+from skep.engines.local.containers import exec_command
 from skep.engines.local.folder import Folder, log_files, safe_name
 from skep.engines.local.gpus import read_gpus
 from skep.engines.local.read_log import Reader
@@ -125,7 +126,10 @@ class JobFiles(StoredJobs):
         file = decode_as(read_small(self._task_path(job_id, task, launch) / "task.json", TASK_FILE_MAX), TaskFile)
         if file is None:
             raise NotFound(f"job {job_id}: its task wrote no environment")
-        return TaskEnvironment(file.env, file.cwd, file.name.rpartition("/")[2])
+        task = file.name.rpartition("/")[2]
+        if file.container is not None:
+            return TaskEnvironment(file.env, file.cwd, task, exec_command(file.container))
+        return TaskEnvironment(file.env, file.cwd, task)
 
     def share(self, job_id: str) -> dict[str, Setting]:
         try:

@@ -31,8 +31,17 @@ READ_S = 600.0
 READS_KEPT = 10_000
 LAUNCH = "launch.json"
 EXIT = "exit.json"
-KEPT = ("task.json", EXIT, "shim.err", "criu.log", "log.dropped", "log", *(f"log.{number}" for number in range(1, 10)))
-USELESS = ("control", "lock", "pid", "main", "suspended")
+KEPT = (
+    "task.json",
+    EXIT,
+    "shim.err",
+    "criu.log",
+    "podman.log",
+    "log.dropped",
+    "log",
+    *(f"log.{number}" for number in range(1, 10)),
+)
+USELESS = ("control", "lock", "pid", "main", "suspended", "env", "contained", "hooks/skep.json")
 """Files that matter only while a task runs."""
 OWN = ("checkpoint", "work")
 
@@ -150,6 +159,7 @@ def remove(job: int, files: Files) -> None:
                 continue
             with folder_at(inner, task) as at:
                 drop(at, *USELESS, *(name for name in KEPT if f"{launch}/{task}/{name}" in files))
+                drop_folder(at, "hooks")
                 drop_folder(at, "own")
             drop_folder(inner, task)
     for name in (*os.listdir(job), *OWN):

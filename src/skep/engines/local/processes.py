@@ -92,6 +92,14 @@ def is_worker(command: bytes, parent: int) -> bool:
     return b"multiprocessing" in command or command == read(f"/proc/{parent}/cmdline")
 
 
+def in_container(pid: int) -> bool:
+    """True if it has another root folder than we do."""
+    try:
+        return not os.path.samestat(os.stat(f"/proc/{pid}/root"), os.stat("/"))
+    except OSError:
+        return False
+
+
 def catches_sigterm(pid: int) -> bool:
     for line in read(f"/proc/{pid}/status").splitlines():
         if line.startswith(b"SigCgt:"):
@@ -138,10 +146,14 @@ def signal_below(root: int, number: int) -> None:
         seen |= found
 
 
-def run(argv: list[str]) -> int:
-    log = (os.POSIX_SPAWN_OPEN, 1, "criu.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def run(argv: list[str], env: dict[str, str] | None = None) -> int:
+    """A tool of the shim; what it says goes to a file in the working folder."""
+    name = f"{os.path.basename(argv[0])}.log"
+    log = (os.POSIX_SPAWN_OPEN, 1, name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=[log, (os.POSIX_SPAWN_DUP2, 1, 2)])
+        pid = os.posix_spawnp(
+            argv[0], argv, os.environ if env is None else env, file_actions=[log, (os.POSIX_SPAWN_DUP2, 1, 2)]
+        )
     except OSError:
         return 127
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

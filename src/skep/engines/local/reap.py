@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from skep.engines.local.cgroups import kill_members, stop_forks
+from skep.engines.local.containers import remove_containers
 from skep.engines.local.disk import make_way, remove_folder
 from skep.engines.local.folder import ExitRecord, Folder, TaskRecord, remove_tree, write_durable
 from skep.engines.local.processes import kill_below, kill_marked, send
@@ -55,6 +56,7 @@ def _reap(dead: list[DeadTask]) -> list[LocalTask]:
     with contextlib.ExitStack() as locks:
         held = [each for each in dead if locks.enter_context(lock_of(each.task))]
         alive = kill_rest([each.task for each in held])
+        remove_containers([name for each in held if (name := each.task.record.container)])
         return [each.task for each in held if each.task not in alive and write_exit(each)]
 
 

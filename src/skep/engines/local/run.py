@@ -26,7 +26,7 @@ from skep.jobs.request import Request, TaskRole
 SHIM_KILLED = "shim-killed"
 SERVER_AWAY = "server-away"
 FULL_DISK = "full-disk"
-CAUSES = ("oom", "node-lost", "evicted", "deleted", FULL_DISK, SHIM_KILLED, SERVER_AWAY)
+CAUSES = ("oom", "image", "config", "node-lost", "evicted", "deleted", FULL_DISK, SHIM_KILLED, SERVER_AWAY)
 """Causes of an exit that are reported."""
 KILLED = 128 + signal.SIGKILL
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         below,
         freeze,
         has_caretaker,
+        in_container,
         join_groups,
         kill_below,
         run,
@@ -49,6 +50,7 @@ else:
         below,
         freeze,
         has_caretaker,
+        in_container,
         join_groups,
         kill_below,
         run,
@@ -213,7 +215,9 @@ class Shim:
         step, program = "start", ""
         try:
             os.setsid()
-            join_groups(self.task["cgroups"])
+            container = self.task.get("container")
+            if not container:  # Its processes join them, not those of podman.
+                join_groups(self.task["cgroups"])
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
@@ -223,8 +227,11 @@ class Shim:
                 limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
                 resource.setrlimit(resource.RLIMIT_NOFILE, (self.task["open_files"], limit))
             os.umask(self.task.get("umask", 0o022))  # Not in the file of an earlier version.
-            account = self.task.get("account")
+            account = None if container else self.task.get("account")
             whom = f" as account {account['name']}" if account else ""
+            if container:
+                step = f"enter the folder {container['folder']!r}"
+                try_folder(container)
             if account:
                 step = f"become account {account['name']}"
                 become(account)
@@ -297,7 +304,7 @@ class Shim:
 
         Parents first: a shell whose child exits would continue with its next command.
         """
-        tree = below(os.getpid())
+        tree = self.processes()
         for pid in tree:
             if pid not in self.asked and not has_caretaker(pid, tree):
                 send(pid, signal.SIGTERM)
@@ -308,6 +315,14 @@ class Shim:
             send(pid, signal.SIGCONT)  # A stopped process cannot handle signals.
         if self.kill_at is None:
             self.kill_at = time.monotonic() + grace_s
+
+    def processes(self) -> dict[int, int]:
+        """Those of the task. Podman's own are left alone while there is a container: it ends when that does."""
+        tree = below(os.getpid())
+        if not self.task.get("container"):
+            return tree
+        inside = {pid: parent for pid, parent in tree.items() if in_container(pid)}
+        return inside or (tree if self.code is None else {})
 
     def kill_rest(self) -> None:
         """Repeat with growing intervals: a process may be forking, or stuck in the kernel."""
@@ -364,6 +379,8 @@ class Shim:
         code = self.code if self.code is not None else 128 + signal.SIGTERM
         if self.out_of_memory() and code != 0:
             code, self.cause = 128 + signal.SIGKILL, self.cause or "oom"
+        if self.task.get("container"):
+            self.finish_container(self.task["container"])
         for group in self.task["cgroups"]:
             remove_folder(group)
         seconds = round(now() - self.began_at, 3) if self.ran else 0.0
@@ -381,6 +398,13 @@ class Shim:
                 time.sleep(1.0)  # A full disk; holding the lock keeps the task "running" until it can be written.
         os.close(self.lock)  # The end is valid from here; the server is notified afterwards.
         self.ring()
+
+    def finish_container(self, container: dict[str, Any]) -> None:
+        """Remove what podman left, if it was killed; say why there was no container, if that was not our doing."""
+        if self.kill_at is not None or self.stop_asked:
+            run(container["remove"], self.task["env"])
+        elif self.code == 125 and not os.path.exists("contained"):
+            self.cause = "config" if run(container["has_image"], self.task["env"]) == 0 else "image"
 
     def out_of_memory(self) -> bool:
         try:
@@ -405,6 +429,23 @@ def become(account: dict[str, Any]) -> None:
     libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs")
+
+
+def try_folder(container: dict[str, Any]) -> None:
+    """Raises if the account of the task could not enter its folder: podman, with the rights of the server, could."""
+    child = os.fork()
+    if child == 0:
+        try:
+            if container["account"]:
+                become(container["account"])
+            os.chdir(container["folder"])
+            os._exit(0)
+        except OSError as error:
+            os._exit(error.errno or errno.EACCES)
+        finally:
+            os._exit(errno.EACCES)
+    if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        raise OSError(code, os.strerror(code))
 
 
 def why_not(error: OSError, program: str) -> str:

@@ -65,10 +65,7 @@ def test_an_allocation_without_a_task_is_refused() -> None:
 def test_warnings_are_for_what_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(begin, "criu_problem", lambda: "no criu here")
     request = Request("job", {"w": TaskRole(image="i:1"), "v": TaskRole()}, checkpoint="criu")
-    assert warnings_of(request) == [
-        "image 'i:1' of role w is ignored: this engine runs plain processes",
-        "no criu here",
-    ]
+    assert warnings_of(request) == ["no criu here"]
     assert warnings_of(Request("job", {"w": TaskRole()})) == []
 
 
