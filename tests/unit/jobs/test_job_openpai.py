@@ -239,7 +239,9 @@ def test_a_job_can_be_submitted_again_as_it_is_shown() -> None:
 
 
 def test_an_image_that_is_none_is_a_plain_process() -> None:
-    assert one(small(prerequisites=[{"name": "torch", "type": "dockerimage", "uri": "none"}])).tasks["train"].image == ""
+    assert (
+        one(small(prerequisites=[{"name": "torch", "type": "dockerimage", "uri": "none"}])).tasks["train"].image == ""
+    )
 
 
 def test_auth_of_an_image_is_not_kept() -> None:
