@@ -29,9 +29,9 @@ ADMIN, MASTERS = "admin", "system:masters"
 AUDIT = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
 
 
-def assets() -> Path | None:
+def assets(*more: str) -> Path | None:
     """The folder of the binaries; None if they were not built on this machine."""
-    found = subprocess.run([ROOT / "scripts" / "kube-assets", "--have"], capture_output=True, text=True)
+    found = subprocess.run([ROOT / "scripts" / "kube-assets", "--have", *more], capture_output=True, text=True)
     return Path(found.stdout.strip()) if found.returncode == 0 else None
 
 
@@ -103,6 +103,7 @@ class ControlPlane:
             *(f"--tls-cert-file={pki}/server.crt", f"--tls-private-key-file={pki}/server.key"),
             *(f"--client-ca-file={pki}/ca.crt", "--authorization-mode=Node,RBAC", "--allow-privileged=true"),
             *(f"--kubelet-client-certificate={pki}/admin.crt", f"--kubelet-client-key={pki}/admin.key"),
+            "--kubelet-preferred-address-types=InternalIP",
             *("--service-account-issuer=https://skep.test", f"--service-account-key-file={pki}/ca.key"),
             *(f"--service-account-signing-key-file={pki}/ca.key", "--service-cluster-ip-range=10.0.0.0/24"),
             # There is no controller manager that makes the service account of a namespace.
