@@ -252,6 +252,10 @@ def parse_value(spec: str, knob: Knob, text: str) -> Any:
     return text
 
 
+NUMBER_MIN, NUMBER_MAX = 1e-6, 1e12
+"""Beyond what a knob can mean: times would overflow, or no time would pass."""
+
+
 def looks_like_file(knob: Knob, text: str) -> bool:
     return knob.is_file and ("/" in text or "." in text)
 
@@ -263,6 +267,8 @@ def parse_number(where: str, text: str) -> float:
         number = math.nan
     if not number >= 0:
         raise InputError(f"{where}: expected a number >= 0")
+    if number and not NUMBER_MIN <= number <= NUMBER_MAX:
+        raise InputError(f"{where}: expected 0, or a number from {NUMBER_MIN:g} to {NUMBER_MAX:g}")
     return number
 
 

@@ -104,11 +104,12 @@ class Herald:
         self.notifier = Notifier()
 
     def ready(self) -> None:
+        """The file comes last: `skep up -d` shows what was said when it finds it."""
         url = self.config.url
-        self.data.announce(RunningProcess(os.getpid(), url))
         self.say(f"skep is up at {url} (data in {self.config.data}); stop it with Ctrl-C or `skep down`")
         if (why := why_missing()) is not None:
             self.say(f"{why}; {url} shows how to get it")
+        self.data.announce(RunningProcess(os.getpid(), url))
         self.notifier.say("READY=1", f"STATUS=up at {url}")
 
     def stopping(self) -> None:

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from skep.server.config import Config
+from skep.server.datadir import DataDir
 from skep.server.notify import Notifier
 from skep.server.own_log import SIZE_MAX, set_aside
+from skep.server.run import Herald
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])
@@ -72,3 +75,19 @@ def test_a_large_log_of_before_is_set_aside_at_the_start(tmp_path: Path) -> None
     log.write_bytes(b"." * (SIZE_MAX + 1))
     set_aside(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["server.log.1"]
+
+
+def test_the_file_that_says_up_comes_after_the_words(tmp_path: Path) -> None:
+    """`skep up -d` reads what was said when it finds the file."""
+    (tmp_path / "data").mkdir(mode=0o700)
+    with DataDir(tmp_path / "data") as data:
+        said: list[tuple[str, bool]] = []
+        herald = Herald(
+            Config(data=tmp_path / "data"),
+            data,
+            lambda text: said.append((text, (tmp_path / "data/server.json").exists())),
+        )
+        herald.ready()
+        assert said[0][0].startswith("skep is up at ")
+        assert not any(announced for _, announced in said)
+        assert (tmp_path / "data/server.json").exists()
