@@ -98,6 +98,17 @@ def test_a_command_that_cannot_run(tmp_path: Path, role: TaskRole, code: int, sa
         assert (told.code, told.log_tail) == (code, said)
 
 
+def test_a_script_whose_interpreter_is_missing(tmp_path: Path) -> None:
+    """The kernel answers as if the script itself were not there."""
+    script = tmp_path / "train.sh"
+    script.write_text("#!/nowhere/python\n")
+    script.chmod(0o755)
+    with World(tmp_path / "data", {"1": Request("job", {"main": TaskRole(argv=(str(script),))})}) as world:
+        told = world.run()
+        said = f"skep: cannot run '{script}': it is not executable: its interpreter does not exist\n"
+        assert (told.code, told.log_tail) == (126, said)
+
+
 def test_argv_is_not_read_by_a_shell(tmp_path: Path) -> None:
     words = ("printf", "%s|", "$(touch owned)", "; rm -rf /", "a b", "")
     with World(tmp_path, {"1": Request("job", {"main": TaskRole(argv=words)})}) as world:

@@ -244,7 +244,7 @@ class Shim:
             step = f"run {program!r}{whom}"
             os.execvpe(program, self.task["argv"], self.task["env"])
         except OSError as error:
-            code = 127 if error.errno == errno.ENOENT else 126
+            code = 127 if error.errno == errno.ENOENT and not is_there(program) else 126
             os.write(error_end, f"cannot {step}: {why_not(error, program)}".encode())
         except Exception as error:
             os.write(error_end, f"cannot {step}: {error}".encode())
@@ -449,7 +449,8 @@ def try_folder(container: dict[str, Any]) -> None:
 
 
 def why_not(error: OSError, program: str) -> str:
-    """The kernel answers "Permission denied" also for a file that is executable for no account, and for a folder."""
+    """The kernel answers "Permission denied" also for a file that is executable for no account, and for a folder; and
+    "No such file" for a script that exists, if its interpreter does not."""
     if error.errno == errno.EACCES and "/" in program:
         with contextlib.suppress(OSError):
             mode = os.stat(program).st_mode
@@ -457,7 +458,13 @@ def why_not(error: OSError, program: str) -> str:
                 return "it is not executable: it is a folder"
             if not mode & 0o111:
                 return "it is not executable"
+    if error.errno == errno.ENOENT and is_there(program):
+        return "it is not executable: its interpreter does not exist"
     return os.strerror(error.errno or 0)
+
+
+def is_there(program: str) -> bool:
+    return "/" in program and os.path.exists(program)
 
 
 def is_seconds(value: str) -> bool:
