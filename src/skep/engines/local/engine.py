@@ -32,6 +32,7 @@ from skep.engines.local.job_files import JobFiles
 from skep.engines.local.runs import Runs
 from skep.engines.local.start import forks
 from skep.engines.local.upkeep import DiskRules, RunningJob, Upkeep
+from skep.engines.local.uses import Scope
 from skep.files.untrusted import read_small, reserve
 from skep.jobs.request import UNLIMITED, LimitRules, Request
 
@@ -173,6 +174,9 @@ class LocalEngine(JobFiles):
 
     def set_shortage(self, reason: str) -> None:
         self.runs.shortage = reason
+
+    def set_full(self, full: dict[Scope, str]) -> None:
+        self.runs.full = full
 
     # The thread
 

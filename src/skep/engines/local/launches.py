@@ -29,6 +29,7 @@ from skep.engines.local.reap import clear, kill_rest
 from skep.engines.local.run import SERVER_AWAY, SHIM_KILLED, LaunchRun, LocalTask, Phase, lone_terms, owned, terms_of
 from skep.engines.local.shares import Shares
 from skep.engines.local.start import start_shim
+from skep.engines.local.uses import ALL, Scope
 from skep.jobs.env import ports_wanted
 from skep.jobs.request import Request
 
@@ -80,6 +81,8 @@ class Launches:
         """Jobs whose launch has ended, for the upkeep."""
         self.shortage = ""
         """Why nothing is started now: the disk is nearly full."""
+        self.full: dict[Scope, str] = {}
+        """The users and VCs of whom nothing is started now, and why: their files take too much of the disk."""
         self.epoch = 0
         """The epoch of the server that the engine acts for."""
         self.checks = 0
@@ -141,9 +144,10 @@ class Launches:
         self._reports.append(LaunchFailed(action.job_id, action.launch, reason_of(error), cause))
 
     def _begin(self, action: Launch | Move) -> None:
-        if self.shortage:
-            raise OSError(errno.ENOSPC, self.shortage)
         request, member = self.request_of(action.job_id)
+        full = (self.full.get(scope, "") for scope in (("user", request.user), ("VC", request.vc), ALL))
+        if shortage := self.shortage or next(filter(None, full), ""):
+            raise OSError(errno.ENOSPC, shortage)
         nodes = names_of(action)
         places = place_tasks(request, member, action.allocation, nodes)
         for place in places:

@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from skep.engines.local.folder import Folder, safe_name
-from skep.engines.local.uses import PERIOD_S, JobUse, Uses, shown
+from skep.engines.local.uses import PERIOD_S, JobUse, Scope, Uses, shown
 from skep.engines.local.walk import Walk
 from skep.jobs.request import UNLIMITED, LimitRules
 
@@ -33,7 +33,8 @@ ENTRIES = 20_000
 FOR_RUNNING = ENTRIES * 3 // 4
 LOOKED_UP = 1000
 """Ended jobs whose owners are read in a second."""
-AGAIN_S = 3600.0
+AGAIN_S, AGAIN_FULL_S = 3600.0, 60.0
+"""When the folders of ended jobs are measured again; the second, if a quota is used up."""
 URGENT_S = 2.0
 """How long to measure when the disk is nearly full."""
 WRITER_S = 5.0
@@ -87,6 +88,9 @@ class Jobs(Protocol):
 
     def set_shortage(self, reason: str) -> None:
         """Start no job as long as there is a reason."""
+
+    def set_full(self, full: dict[Scope, str]) -> None:
+        """Start no job of these users and VCs, for these reasons."""
 
 
 class Upkeep:
@@ -147,6 +151,10 @@ class Upkeep:
         for each in self.uses.overruns():
             log.warning("job %s is ended: %s", each.job_id, each.reason)
             self._end(each.job_id, each.reason, at_once=False)
+        full = self.uses.full()
+        self.jobs.set_full(full)
+        if full:  # an admin may delete files
+            self._again_at_s = min(self._again_at_s, time.monotonic() + AGAIN_FULL_S)
         self._look_at_free()
 
     # Measuring

@@ -94,14 +94,28 @@ class Uses:
             use.is_asked = False  # it may have been moved when it was asked
 
     def limit_of(self, scope: Scope, use: JobUse) -> int | None:
-        kind, name = scope
-        if kind == "job":
-            most = self.rules.of_task(use.user, use.vc).job_gib
-        elif kind == "all":
-            return self.all_bytes
-        else:
-            most = (self.rules.of_user(name) if kind == "user" else self.rules.of_vc(name)).disk_gib
+        if scope[0] != "job":
+            return self.shared_limit(scope)
+        most = self.rules.of_task(use.user, use.vc).job_gib
         return None if most is None else int(most * GIB)
+
+    def shared_limit(self, scope: Scope) -> int | None:
+        kind, name = scope
+        if kind == "all":
+            return self.all_bytes
+        most = (self.rules.of_user(name) if kind == "user" else self.rules.of_vc(name)).disk_gib
+        return None if most is None else int(most * GIB)
+
+    def full(self) -> dict[Scope, str]:
+        """The users, VCs, or all jobs, whose files take more than is allowed, with the reason why nothing of theirs is
+        started: short jobs could fill the disk between two looks."""
+        shared = [(scope, size) for scope, size in self.totals.items() if scope[0] != "job"]
+        limits = [(scope, size, self.shared_limit(scope)) for scope, size in shared]
+        return {
+            scope: f"the files of {whose(scope)} {amounts(size, most)}"
+            for scope, size, most in limits
+            if most is not None and size > most
+        }
 
     def overruns(self) -> list[Excess]:
         """The jobs that must end now; each is named once."""
@@ -118,14 +132,13 @@ class Uses:
         return list({each.job_id: each for each in reversed(found)}.values())
 
     def _of(self, scope: Scope, uses: list[JobUse]) -> list[Excess]:
-        kind, name = scope
-        most = self.limit_of(scope, uses[0]) or 0
-        amounts = f"take {shown(self.totals[scope])} of the disk, and {shown(most)} are allowed"
-        if kind == "job":
-            return [self._ask(use, f"its files {amounts}") for use in uses if not use.is_asked]
-        whose = "all jobs" if kind == "all" else f"all jobs of {kind} {name or 'anonymous'}"
+        take = amounts(self.totals[scope], self.limit_of(scope, uses[0]) or 0)
+        if scope[0] == "job":
+            return [self._ask(use, f"its files {take}") for use in uses if not use.is_asked]
         use = self.culprit(use for use in uses if not use.is_asked)
-        return [] if use is None else [self._ask(use, f"the files of {whose} {amounts}; those of this job grew most")]
+        if use is None:
+            return []
+        return [self._ask(use, f"the files of {whose(scope)} {take}; those of this job grew most")]
 
     def culprit(self, uses: Iterable[JobUse]) -> JobUse | None:
         """The one that grew most. The growth of all others counts from now on: only who still grows is next."""
@@ -140,6 +153,15 @@ class Uses:
     def _ask(self, use: JobUse, reason: str) -> Excess:
         use.is_asked = True
         return Excess(use.job_id, reason)
+
+
+def whose(scope: Scope) -> str:
+    kind, name = scope
+    return "all jobs" if kind == "all" else f"all jobs of {kind} {name or 'anonymous'}"
+
+
+def amounts(size: int, most: int) -> str:
+    return f"take {shown(size)} of the disk, and {shown(most)} are allowed"
 
 
 def shown(size: float) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from skep.engines.local import upkeep
 from skep.engines.local.folder import Folder
 from skep.engines.local.upkeep import DiskRules, RunningJob, Upkeep
+from skep.jobs.request import LimitRules, Limits
 
 MIB = 1 << 20
 SIZE = 1000 * MIB
@@ -45,6 +48,9 @@ class FakeJobs:
 
     def set_shortage(self, reason: str) -> None:
         self.shortage = reason
+
+    def set_full(self, full: dict[tuple[str, str], str]) -> None:
+        self.full = full
 
 
 class Disk:
@@ -192,3 +198,27 @@ def test_a_job_that_came_and_went_between_two_looks_is_counted(kept: Upkeep, job
     jobs.over = ["1"]
     kept.look()
     assert kept.uses.totals["user", "ann"] >= 2 * MIB
+
+
+def test_jobs_between_two_looks_use_up_a_quota_and_those_after_them_wait(
+    tmp_path: Path, disk: Disk, jobs: FakeJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that has ended cannot be stopped any more: without this, short jobs fill the disk."""
+    rules = LimitRules(Limits(disk_gib=10 / 1024))
+    kept = Upkeep(Folder(tmp_path), jobs, rules)
+    kept.folder.prepare()
+    grow(kept, "1", 8 * MIB)
+    jobs.over = ["1"]
+    kept.look()
+    assert jobs.full == {}
+    grow(kept, "2", 8 * MIB)
+    jobs.over = ["2"]
+    kept.look()
+    says = "take 16 MiB of the disk, and 10 MiB are allowed"
+    assert jobs.full[("user", "ann")] == f"the files of all jobs of user ann {says}"
+    assert jobs.asked == []
+    shutil.rmtree(kept.folder.of_job("1", "work"))  # somebody makes room
+    now_s = time.monotonic() + upkeep.AGAIN_FULL_S
+    monkeypatch.setattr(upkeep.time, "monotonic", lambda: now_s)
+    kept.look()
+    assert jobs.full == {}
