@@ -6,11 +6,18 @@ if TYPE_CHECKING:
     from skep.client import Client as Client
     from skep.research import compare as compare
     from skep.research import simulate as simulate
+    from skep.research import study as study
     from skep.research import trace as trace
 
 __version__ = "0.1.0"
 
-PACKAGES = {"Client": "client", "compare": "research", "simulate": "research", "trace": "research"}
+PACKAGES = {
+    "Client": "client",
+    "compare": "research",
+    "simulate": "research",
+    "study": "research",
+    "trace": "research",
+}
 """The public names, with the packages that have them."""
 
 

@@ -60,6 +60,7 @@ HEADINGS = {
     "Compare and research": {
         "simulate": ("skep.cli.simulate:simulate", "Run a trace under one or more policies."),
         "compare": ("skep.cli.simulate:compare", "Compare policies on a trace, with an HTML report."),
+        "study": ("skep.cli.study:study", "Find the policy that fits a cluster, and how sure that is."),
         "studies": ("skep.cli.studies:studies", "Compare policies on the server, on a trace or its own history."),
         "fill": ("skep.cli.fill:fill", "Fill a cluster with jobs: which placement wastes least."),
         "fork": ("skep.cli.fork:fork", "Predict when the jobs of a server start and end."),

@@ -13,9 +13,12 @@ PATIENCE_S = 2.0
 class ProgressBar:
     """Use as a context; call with the number of jobs done."""
 
-    def __init__(self, label: str, total: int) -> None:
+    def __init__(self, label: str, total: int, unit: str = "jobs", since: int = 0) -> None:
+        """`since`: what was done before."""
         self.label = label
         self.total = total
+        self.unit = unit
+        self.since = since
         self.started_s = time.monotonic()
         self.bar: Any = None
         self.is_shown = sys.stderr.isatty()
@@ -28,7 +31,8 @@ class ProgressBar:
             return
         if self.bar is None:
             self.bar = self._open()
-        self.bar.update(self.task, completed=done, rate=f"{done / (time.monotonic() - self.started_s):,.0f} jobs/s")
+        speed = (done - self.since) / (time.monotonic() - self.started_s)
+        self.bar.update(self.task, completed=done, rate=f"{speed:,.{0 if speed >= 10 else 1}f} {self.unit}/s")
 
     def _open(self) -> Any:
         from rich.console import Console

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
 import shlex
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from traceback import print_exception
 from typing import TYPE_CHECKING, Any
@@ -33,97 +33,104 @@ COMPARED = ("fifo", "fifo:walk=skip", "yarn-cs", "tiresias-l", "srsf")
 COMPARE_HTML = Path("compare.html")
 
 
-def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that both commands have."""
-    for option in reversed(
-        [
-            click.argument("trace", metavar="TRACE"),
-            click.option(
-                "--cluster",
-                "clusters",
-                required=True,
-                multiple=True,
-                metavar="SPEC",
-                help="64x8:v100+16x4:p100, or a file; may be repeated.",
-            ),
-            click.option(
-                "--policy",
-                "policies",
-                multiple=True,
-                metavar="P",
-                help="NAME:key=value,…; may be repeated.",
-                shell_complete=complete_policies,
-            ),
-            click.option(
-                "--out",
-                type=click.Path(path_type=Path),
-                metavar="DIR",
-                help="Write jobs.csv and summary.json.",
-            ),
-            click.option("--json", "as_json", is_flag=True, help="Print the summaries as one JSON list."),
-            click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report."),
-            click.option("--force", is_flag=True, help="Replace what --out or --html name."),
-            click.option("--format", "format_", metavar="NAME", help="Format of TRACE, when it is not recognised."),
-            click.option(
-                "--map",
-                "map_",
-                multiple=True,
-                metavar="COLUMN=NAME",
-                help="A column of Skep's format and its name in TRACE: submit_s=Submit; may be repeated.",
-            ),
-            click.option("--restart-s", default=30.0, show_default=True, help="Cost of every start but the first."),
-            click.option("--checkpoint-s", default=600.0, show_default=True, help="Progress a failure can lose."),
-            click.option(
-                "--seed",
-                "seeds",
-                multiple=True,
-                type=int,
-                default=(0,),
-                help="For failures, estimates, random placement; may be repeated: the table then has means and "
-                "intervals.  [default: 0]",
-            ),
-            click.option(
-                "--estimate-error",
-                default=0.0,
-                metavar="E",
-                help="Give policies durations with an error factor of exp(E·z), z standard normal.  [default: 0, "
-                "the true ones]",
-            ),
-            click.option("--profile", metavar="FILE", help="Speeds by GPU type, scale, locality and sharing."),
-            click.option(
-                "--failures",
-                default="",
-                metavar="SPEC",
-                help="mtbf=S,repair=S, or a CSV of node,down_s,up_s.",
-            ),
-            click.option("--solve-s", default=0.0, metavar="S", help="How long the solvers of policies take."),
-            click.option("--round-s", default=0.0, metavar="S", help="Decide only every S seconds."),
-            click.option(
-                "--round-finish",
-                type=click.Choice(["exact", "boundary"]),
-                default="exact",
-                show_default=True,
-                help="When a job that ends inside a round is counted as finished.",
-            ),
-            click.option(
-                "--weights",
-                default="",
-                metavar="users.a=2,vcs.b=3",
-                help="Weights of users and virtual clusters, for policies that share between them.",
-            ),
-            click.option("--vc-map", default="", metavar="a=b,…", help="Rename virtual clusters of the trace."),
-            click.option("--private", is_flag=True, help="Give each virtual cluster hardware of its own."),
-            click.option("--by-number", is_flag=True, help="Share by numbers of GPUs only, not by cells."),
-            click.option("--parallel", default=1, show_default=True, metavar="N", help="Runs at the same time."),
-            click.option("--traceback", is_flag=True, help="Show all of the error of a policy that fails."),
-        ]
-    ):
-        command = option(command)
-    return command
+WORLD = (
+    click.option("--format", "format_", metavar="NAME", help="Format of TRACE, when it is not recognised."),
+    click.option(
+        "--map",
+        "map_",
+        multiple=True,
+        metavar="COLUMN=NAME",
+        help="A column of Skep's format and its name in TRACE: submit_s=Submit; may be repeated.",
+    ),
+    click.option("--restart-s", default=30.0, show_default=True, help="Cost of every start but the first."),
+    click.option("--checkpoint-s", default=600.0, show_default=True, help="Progress a failure can lose."),
+    click.option(
+        "--estimate-error",
+        default=0.0,
+        metavar="E",
+        help="Give policies durations with an error factor of exp(E·z), z standard normal.  [default: 0, "
+        "the true ones]",
+    ),
+    click.option("--profile", metavar="FILE", help="Speeds by GPU type, scale, locality and sharing."),
+    click.option(
+        "--failures",
+        default="",
+        metavar="SPEC",
+        help="mtbf=S,repair=S, or a CSV of node,down_s,up_s.",
+    ),
+    click.option("--solve-s", default=0.0, metavar="S", help="How long the solvers of policies take."),
+    click.option("--round-s", default=0.0, metavar="S", help="Decide only every S seconds."),
+    click.option(
+        "--round-finish",
+        type=click.Choice(["exact", "boundary"]),
+        default="exact",
+        show_default=True,
+        help="When a job that ends inside a round is counted as finished.",
+    ),
+    click.option(
+        "--weights",
+        default="",
+        metavar="users.a=2,vcs.b=3",
+        help="Weights of users and virtual clusters, for policies that share between them.",
+    ),
+    click.option("--vc-map", default="", metavar="a=b,…", help="Rename virtual clusters of the trace."),
+    click.option("--private", is_flag=True, help="Give each virtual cluster hardware of its own."),
+    click.option("--by-number", is_flag=True, help="Share by numbers of GPUs only, not by cells."),
+)
+"""What every command has that simulates a trace: how to read it, and what the simulated world is like."""
+
+OPTIONS = (
+    click.argument("trace", metavar="TRACE"),
+    click.option(
+        "--cluster",
+        "clusters",
+        required=True,
+        multiple=True,
+        metavar="SPEC",
+        help="64x8:v100+16x4:p100, or a file; may be repeated.",
+    ),
+    click.option(
+        "--policy",
+        "policies",
+        multiple=True,
+        metavar="P",
+        help="NAME:key=value,…; may be repeated.",
+        shell_complete=complete_policies,
+    ),
+    click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Write jobs.csv and summary.json.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the summaries as one JSON list."),
+    click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report."),
+    click.option("--force", is_flag=True, help="Replace what --out or --html name."),
+    *WORLD,
+    click.option(
+        "--seed",
+        "seeds",
+        multiple=True,
+        type=int,
+        default=(0,),
+        help="For failures, estimates, random placement; may be repeated: the table then has means and "
+        "intervals.  [default: 0]",
+    ),
+    click.option("--parallel", default=1, show_default=True, metavar="N", help="Runs at the same time."),
+    click.option("--traceback", is_flag=True, help="Show all of the error of a policy that fails."),
+)
+"""The options that both commands have."""
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def with_options(*options: Decorator) -> Decorator:
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
 @click.command()
-@run_options
+@with_options(*OPTIONS)
 def simulate(**given: Any) -> None:
     """Run TRACE on a cluster under one or more policies.
 
@@ -144,7 +151,7 @@ def simulate(**given: Any) -> None:
 
 
 @click.command()
-@run_options
+@with_options(*OPTIONS)
 def compare(**given: Any) -> None:
     """Run TRACE under several policies and write one page that compares them.
 
@@ -322,7 +329,7 @@ def run_all(tasks: list[PlannedRun], parallel: int) -> list[Run | Failure]:
 
         with ProgressBar("runs", len(tasks)) as progress:
             return run_parallel(tasks, parallel, progress)
-    return [attempt(task.label, partial(run_one, task)) for task in tasks]
+    return [attempt(task.label, functools.partial(run_one, task)) for task in tasks]
 
 
 def run_one(task: PlannedRun) -> Run:

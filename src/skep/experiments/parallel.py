@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import functools
+import gc
+import signal
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -44,10 +47,6 @@ def tasks_of(experiments: Sequence[Experiment], policies: Sequence[str]) -> list
     return tasks
 
 
-_tasks: Sequence[PlannedRun] = ()
-"""Inherited by the forked processes, so that a large trace is not sent to each."""
-
-
 def attempt(label: str, run: Callable[[], Run]) -> Run | Failure:
     try:
         return run()
@@ -58,22 +57,52 @@ def attempt(label: str, run: Callable[[], Run]) -> Run | Failure:
 def run_parallel(
     tasks: Sequence[PlannedRun], processes: int, report: Callable[[int], None] | None = None
 ) -> list[Run | Failure]:
+    results: dict[int, Run | Failure] = {}
+    runs = [functools.partial(attempt, task.label, task.run) for task in tasks]
+    for number, result in as_they_end(runs, processes):
+        results[number] = result
+        if report is not None:
+            report(len(results))
+    return [results[number] for number in range(len(tasks))]
+
+
+Result = TypeVar("Result")
+_calls: Sequence[Callable[[], object]] = ()
+"""Inherited by the forked processes, so that a large trace is not sent to each."""
+
+
+def as_they_end(calls: Sequence[Callable[[], Result]], processes: int) -> Generator[tuple[int, Result], None, None]:
+    """The results with the numbers of their calls, each as soon as it is there. Closing it ends all processes."""
+    if processes == 1:
+        yield from ((number, call()) for number, call in enumerate(calls))
+        return
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
 
-    global _tasks
-    _tasks = tasks
-    context = multiprocessing.get_context("fork")
+    global _calls
+    _calls = calls
+    gc.freeze()  # a collection in a process would touch, and so copy, every page that it shares with this one
+    pool = ProcessPoolExecutor(
+        min(processes, len(calls)) or 1, mp_context=multiprocessing.get_context("fork"), initializer=ignore_interrupts
+    )
     try:
-        with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=context) as pool:
-            futures: list[Future[Run]] = [pool.submit(_run, number) for number in range(len(tasks))]
-            for done, _ in enumerate(as_completed(futures), start=1):
-                if report is not None:
-                    report(done)
-            return [attempt(task.label, future.result) for task, future in zip(tasks, futures, strict=True)]
+        futures: dict[Future[Result], int] = {pool.submit(_call, number): number for number in range(len(calls))}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()  # a run may take minutes, and its result is not wanted any more
+        raise
     finally:
-        _tasks = ()
+        pool.shutdown(cancel_futures=True)
+        gc.unfreeze()
+        _calls = ()
 
 
-def _run(number: int) -> Run:
-    return _tasks[number].run()
+def ignore_interrupts() -> None:
+    """Ctrl-C goes to all processes of a terminal; the parent ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _call(number: int) -> Any:  # of the type of the caller's results
+    return _calls[number]()

@@ -52,6 +52,10 @@ class Summary(msgspec.Struct):
     """Waiting is all time without GPUs from submission to end, also after preemptions: jct - run."""
     first_wait_p90_s: float | None
     """From submission to the first start; of all jobs that have started."""
+    first_wait_avg_s: float | None
+    slowdown_avg: float | None
+    """JCT ÷ the time the job needs alone, of finished jobs. Jobs shorter than 10 s count as 10 s, and no value is below
+    1: else the shortest jobs alone would decide it."""
     utilization: float | None
     """GPU-seconds held, out of all there were (`metrics/gpu_time.py` defines the three)."""
     busy: float | None

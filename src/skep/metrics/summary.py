@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from itertools import accumulate
 from operator import mul, sub
 
@@ -17,6 +18,7 @@ from skep.metrics.run import JobRow, Summary
 from skep.metrics.tally import GpuTally
 
 UNRUNNABLE = JobState.UNRUNNABLE
+SLOWDOWN_LEAST_S = 10.0
 
 
 def job_rows(state: State) -> list[JobRow]:
@@ -101,6 +103,8 @@ def summarize(
         queue_p95_s=quantile(queues, 0.95) if queues else None,
         queue_p99_s=quantile(queues, 0.99) if queues else None,
         first_wait_p90_s=quantile(waits, 0.9) if waits else None,
+        first_wait_avg_s=sum(waits) / len(waits) if waits else None,
+        slowdown_avg=_slowdown(jobs),
         utilization=part_of(held, offered),
         busy=part_of(busy, offered),
         fre=part_of(useful_gpu_s(jobs, now_s, busy), offered),
@@ -122,6 +126,16 @@ def summarize(
         decision_avg_ms=latency_ms[0],
         decision_p99_ms=latency_ms[1],
     )
+
+
+def _slowdown(jobs: Iterable[Job]) -> float | None:
+    """The mean of what is called bounded slowdown."""
+    slower = [
+        max((job.finish_s - job.submit_s) / max(job.work_s, SLOWDOWN_LEAST_S), 1.0)
+        for job in jobs
+        if job.finish_s is not None
+    ]
+    return sum(slower) / len(slower) if slower else None
 
 
 def _makespan(rows: list[JobRow]) -> float | None:

@@ -61,6 +61,14 @@ COLUMNS = (
     _duration("jct_p50_s", "JCT", "p50", "Half of the jobs complete within this time", brief="JCT\np50"),
     _duration("jct_p90_s", "JCT", "p90", "Nine of ten jobs complete within this time"),
     _duration("jct_p99_s", "JCT", "p99", "99 of 100 jobs complete within this time", brief="JCT\np99"),
+    Column(
+        key="slowdown_avg",
+        group="JCT",
+        label="slowdown",
+        note="Average of JCT ÷ the time the job needs alone; jobs below 10 s count as 10 s",
+        show=format_number,
+        better="low",
+    ),
     _duration("queue_avg_s", "Waiting", "avg", f"Average {WAITING}", brief="wait\navg"),
     _duration("queue_p50_s", "Waiting", "p50", f"Half of the jobs have no more than this {WAITING}", brief="wait\np50"),
     _duration("queue_p90_s", "Waiting", "p90", f"Nine of ten jobs have no more {WAITING}", brief="wait\np90"),
@@ -68,6 +76,7 @@ COLUMNS = (
     _duration(
         "first_wait_p90_s", "Waiting", "first p90", f"Nine of ten jobs have no more {FIRST_WAIT}", brief="1st\np90"
     ),
+    _duration("first_wait_avg_s", "Waiting", "first avg", f"Average {FIRST_WAIT}"),
     _duration("makespan_s", "Cluster", "makespan", "From first submission to last end", brief="make-\nspan"),
     Column(
         key="utilization",

@@ -67,8 +67,8 @@ def _sections(runs: Sequence[Run], data: Data) -> list[str]:
     ]
 
 
-def page(title: str, body: str, data: Data) -> str:
-    """The whole document around a body, with the data of the script."""
+def page(title: str, body: str, data: Data, *, style: str = "") -> str:
+    """The whole document around a body, with the data of the script; `style` is added to the style sheet."""
     head = (
         tag("meta", charset="utf-8")
         + tag("meta", name="viewport", content="width=device-width, initial-scale=1")
@@ -76,7 +76,7 @@ def page(title: str, body: str, data: Data) -> str:
         # A later run recognises by this that it may replace the page.
         + tag("meta", name="generator", content="skep")
         + tag("title", escape(title))
-        + tag("style", _resource("report.css"))
+        + tag("style", _resource("report.css") + style)
     )
     scripts = tag("script", script_json(data), type="application/json", id="data")
     scripts += tag("script", _resource("report.js"))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from statistics import stdev
 from typing import TYPE_CHECKING
 
 from skep.metrics.run import Run
+from skep.metrics.student import half_width
 from skep.report.columns import FIRST_WAIT, WAITING, Column, best_of_rivals, columns_for
 from skep.report.units import format_count, format_duration, format_number, format_percent
 
@@ -22,23 +21,6 @@ ORACLE_CAPTION = "knows durations, which no real cluster does: a bound, not a ri
 
 OF_JOBS = ("Jobs", "JCT", "Waiting")
 """The groups of columns in the first table."""
-
-
-T95 = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-"""Student's t for a two-sided interval of 95 %, by degrees of freedom from 1 on; beyond them the normal one."""
-
-
-def half_width(values: Sequence[float]) -> float:
-    """Of the 95 % confidence interval of their mean; 0 for a single value."""
-    count = len(values)
-    if count < 2:
-        return 0.0
-    factor = T95[count - 2] if count - 2 < len(T95) else 1.96
-    return factor * stdev(values) / math.sqrt(count)
 
 
 def with_interval(values: Sequence[float | None], show: Callable[[float | None], str]) -> str:

@@ -1,6 +1,7 @@
-"""The simulator for Python: `skep.trace`, `skep.simulate` and `skep.compare`."""
+"""The simulator for Python: `skep.trace`, `skep.simulate`, `skep.compare` and `skep.study`."""
 
 from skep.research.runs import ComparedRuns, SimulatedRun
 from skep.research.simulate import compare, simulate, trace
+from skep.research.study import StudyResult, study
 
-__all__ = ["ComparedRuns", "SimulatedRun", "compare", "simulate", "trace"]
+__all__ = ["ComparedRuns", "SimulatedRun", "StudyResult", "compare", "simulate", "study", "trace"]

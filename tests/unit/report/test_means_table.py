@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from skep.report.table import half_width, with_interval
+from skep.metrics.student import half_width
+from skep.report.table import with_interval
 from skep.report.units import format_duration
 
 
