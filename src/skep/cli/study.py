@@ -17,7 +17,7 @@ from skep.cli.simulate import WORLD, check_html, make_experiments, with_options
 from skep.core.errors import InputError
 
 if TYPE_CHECKING:
-    from skep.experiments.study.study import Question, Study
+    from skep.experiments.study.study import Study, StudyQuestion
 
 OUT = Path("study")
 
@@ -102,15 +102,15 @@ def study(**given: Any) -> None:
     say_study(made, given)
 
 
-def question_of(given: dict[str, Any]) -> Question:
+def question_of(given: dict[str, Any]) -> StudyQuestion:
     from skep.experiments.study.choose import clusters_of, variation
     from skep.experiments.study.outcome import file_digest
-    from skep.experiments.study.study import Question
+    from skep.experiments.study.study import StudyQuestion
 
     varied = variation(given["vary"]) if given["vary"] else None
     clusters = clusters_of(given["clusters"])
     experiments = make_experiments(given | {"clusters": clusters, "seeds": (given["first_seed"],), "html": None})
-    return Question(
+    return StudyQuestion(
         experiments=tuple(experiments),
         policies=given["policies"],
         variation=varied,

@@ -14,10 +14,10 @@ from skep.experiments.setup import make_experiment
 from skep.experiments.simulate import Experiment, Options
 from skep.experiments.study.analyse import Side, compare_pairs
 from skep.experiments.study.choose import NOTHING, ORACLES, candidates, clusters_of, variation
-from skep.experiments.study.outcome import JOURNAL, Outcome
+from skep.experiments.study.outcome import JOURNAL, RunOutcome
 from skep.experiments.study.page import render_study
 from skep.experiments.study.recommend import recommend
-from skep.experiments.study.study import Question, Study, run_study
+from skep.experiments.study.study import Study, StudyQuestion, run_study
 from skep.experiments.study.tables import run_rows, summary_rows, write_study
 from skep.experiments.study.words import advice_text, verdict_on
 from skep.profiles.read import read_profile
@@ -51,7 +51,7 @@ def test_the_recommendation_is_what_theory_knows(lengths: str, best: str) -> Non
     the oracle must never win."""
     right = 0
     for seed in range(10):
-        question = Question((experiment(one_server(seed, lengths), restart_s=0.0),), policies=RIVALS)
+        question = StudyQuestion((experiment(one_server(seed, lengths), restart_s=0.0),), policies=RIVALS)
         found = run_study(question).recommendations[0]
         assert found.best is not None
         assert found.best.policy != "srtf"
@@ -63,7 +63,7 @@ def test_the_recommendation_is_what_theory_knows(lengths: str, best: str) -> Non
 
 def test_where_two_are_equal_it_cannot_tell() -> None:
     for seed in range(5):
-        question = Question(
+        question = StudyQuestion(
             (experiment(one_server(seed, "equal", jobs=100)),), policies=("fifo", "fifo:walk=skip"), repetitions=5
         )
         found = run_study(question).recommendations[0]
@@ -84,7 +84,7 @@ def test_nearly_equal_policies_are_called_different_no_more_often_than_chance_al
                 NOTHING,
                 False,
                 tuple(
-                    Outcome("", name, "1x1", n, values={"jct_avg_s": draw.lognormvariate(0, 0.3), "finished": 1.0})
+                    RunOutcome("", name, "1x1", n, values={"jct_avg_s": draw.lognormvariate(0, 0.3), "finished": 1.0})
                     for n in range(11)
                 ),
                 is_drawn=False,
@@ -99,7 +99,7 @@ def test_more_bootstraps_do_not_make_a_difference_surer_but_more_seeds_do() -> N
     def side(name: str, factor: float, count: int, *, is_drawn: bool) -> Side:
         draw = random.Random(name + str(is_drawn))
         values = [factor * draw.lognormvariate(0, 0.2) for _ in range(count)]
-        runs = tuple(Outcome("", name, "c", n, values={"jct_avg_s": value}) for n, value in enumerate(values))
+        runs = tuple(RunOutcome("", name, "c", n, values={"jct_avg_s": value}) for n, value in enumerate(values))
         return Side(name, "c", frozenset(), NOTHING, False, runs, is_drawn)
 
     chances = {
@@ -117,7 +117,7 @@ ROWS = one_server(7, "mixed", jobs=80)
 
 
 def test_a_study_that_goes_on_writes_the_same_bytes(tmp_path: Path) -> None:
-    question = Question((experiment(ROWS, "1x2"),), policies=("fifo", "las", "srsf"), repetitions=4)
+    question = StudyQuestion((experiment(ROWS, "1x2"),), policies=("fifo", "las", "srsf"), repetitions=4)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     write_study(run_study(question, folder=whole), whole)
     lines = (whole / JOURNAL).read_bytes().splitlines(keepends=True)
@@ -138,24 +138,26 @@ def test_a_study_that_goes_on_writes_the_same_bytes(tmp_path: Path) -> None:
 def test_another_question_does_not_use_the_runs_of_the_first(tmp_path: Path) -> None:
     done: list[int] = []
 
-    def count(question: Question) -> int:
+    def count(question: StudyQuestion) -> int:
         done.clear()
         run_study(question, folder=tmp_path, report=lambda now, total: done.append(now))
         return len(done)
 
-    first = Question((experiment(ROWS, "1x2"),), policies=("fifo",), repetitions=2)
+    first = StudyQuestion((experiment(ROWS, "1x2"),), policies=("fifo",), repetitions=2)
     assert count(first) == 3
-    assert count(Question((experiment(ROWS, "1x2"),), policies=("fifo", "las"), repetitions=3)) == 5
-    assert count(Question((experiment(ROWS, "1x3"),), policies=("fifo",), repetitions=2)) == 3
-    assert count(Question((experiment(ROWS[:-1], "1x2"),), policies=("fifo",), repetitions=2)) == 3
-    assert count(Question((experiment(ROWS, "1x2", restart_s=1.0),), policies=("fifo",), repetitions=2)) == 3
-    assert count(Question((experiment(ROWS, "1x2", failures="mtbf=9e4,repair=60"),), ("fifo",), None, 2, False)) == 2
+    assert count(StudyQuestion((experiment(ROWS, "1x2"),), policies=("fifo", "las"), repetitions=3)) == 5
+    assert count(StudyQuestion((experiment(ROWS, "1x3"),), policies=("fifo",), repetitions=2)) == 3
+    assert count(StudyQuestion((experiment(ROWS[:-1], "1x2"),), policies=("fifo",), repetitions=2)) == 3
+    assert count(StudyQuestion((experiment(ROWS, "1x2", restart_s=1.0),), policies=("fifo",), repetitions=2)) == 3
+    assert (
+        count(StudyQuestion((experiment(ROWS, "1x2", failures="mtbf=9e4,repair=60"),), ("fifo",), None, 2, False)) == 2
+    )
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(InputError, match="other files"):
-        run_study(Question((experiment(ROWS),), policies=("fifo",)), folder=tmp_path)
+        run_study(StudyQuestion((experiment(ROWS),), policies=("fifo",)), folder=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
 )
 def test_a_question_without_an_answer_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Question((experiment(ROWS),), policies=("fifo",), **changed).check()
+        StudyQuestion((experiment(ROWS),), policies=("fifo",), **changed).check()
 
 
 def test_all_policies_that_can_be_served_by_what_they_assume() -> None:
@@ -226,7 +228,7 @@ def test_values_of_a_knob() -> None:
 @pytest.fixture(scope="module")
 def sized() -> Study:
     worlds = tuple(experiment(ROWS, cluster) for cluster in ("1x1", "2x1", "3x1"))
-    return run_study(Question(worlds, policies=("fifo", "las", "srsf"), repetitions=3))
+    return run_study(StudyQuestion(worlds, policies=("fifo", "las", "srsf"), repetitions=3))
 
 
 def test_rows_have_every_run_and_every_measure(sized: Study) -> None:
@@ -253,7 +255,7 @@ def test_the_page_has_curves_over_values_and_escapes_names() -> None:
     rows = [row | {"job_id": f"<{row['job_id']}>"} for row in ROWS]
     world = experiment(rows)
     world.trace.name = "<script>alert(1)</script>"
-    made = run_study(Question((world,), variation=variation("las:queues=none,60,600"), repetitions=2))
+    made = run_study(StudyQuestion((world,), variation=variation("las:queues=none,60,600"), repetitions=2))
     page = render_study(made)
     assert "Along las:queues" in page
     assert "<script>alert" not in page
@@ -265,7 +267,7 @@ def test_a_policy_that_fails_costs_the_others_nothing(tmp_path: Path) -> None:
         "from skep.policies import Order\n\n\nclass Bad(Order):\n"
         "    def key(self, job, now_s):\n        return job.nosuch\n"
     )
-    made = run_study(Question((experiment(ROWS),), policies=("fifo", f"{file}:Bad"), repetitions=2))
+    made = run_study(StudyQuestion((experiment(ROWS),), policies=("fifo", f"{file}:Bad"), repetitions=2))
     assert "bad.py:6" in made.failed[f"{file}:Bad"]
     assert [side.policy for side in made.sides] == ["fifo"]
     assert "only policy" in verdict_on(made.recommendations[0])

@@ -1,1 +1,1 @@
-"""A study: many policies on one trace, repeated, so that what chance does can be told from what a policy does."""
+"""A study: many policies on one trace, repeated, so that chance is not mistaken for merit."""

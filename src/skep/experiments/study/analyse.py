@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 import msgspec
 
 from skep.core.needs import Need
-from skep.experiments.study.outcome import Outcome
+from skep.experiments.study.outcome import RunOutcome
 from skep.metrics.student import chance_of, t95
 
 
@@ -32,7 +32,7 @@ class Side(msgspec.Struct, frozen=True):
     needs: frozenset[Need]
     group: str
     oracle: bool
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RunOutcome, ...]
     """By repetition."""
     is_drawn: bool
     """True if the repetitions are bootstraps."""
@@ -121,10 +121,10 @@ def chance(value: float, error: float, count: int) -> float:
 
 
 def sides_of(
-    outcomes: Sequence[Outcome], known: dict[str, tuple[frozenset[Need], str]], *, is_drawn: bool
+    outcomes: Sequence[RunOutcome], known: dict[str, tuple[frozenset[Need], str]], *, is_drawn: bool
 ) -> list[Side]:
     """In the order of the outcomes; `known`: needs and group of each policy."""
-    found: dict[tuple[str, str], list[Outcome]] = {}
+    found: dict[tuple[str, str], list[RunOutcome]] = {}
     for each in outcomes:
         if not each.error:
             found.setdefault((each.cluster, each.policy), []).append(each)

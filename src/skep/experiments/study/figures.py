@@ -40,7 +40,7 @@ def looks_of(sides: Sequence[Side], found: Recommendation) -> dict[str, Look]:
         marks[rival.side.policy] = (
             Look("worse", "really worse than the best")
             if rival.is_worse
-            else Look("equal", "cannot be told from the best")
+            else Look("equal", "as good as the best, as far as one can say")
         )
     if found.best is not None:
         marks[found.best.policy] = Look("best", "the best value")

@@ -38,7 +38,7 @@ FILES = (JOURNAL, "runs.csv", "summary.csv", "tests.csv", "recommendation.txt", 
 """What the folder of a study has."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     """One run."""
 
     key: str
@@ -67,12 +67,12 @@ class StudyJournal:
 
     def __init__(self, folder: Path | None) -> None:
         self.path = None if folder is None else folder / JOURNAL
-        self.known: dict[str, Outcome] = {}
+        self.known: dict[str, RunOutcome] = {}
         if self.path is not None:
             check_folder(self.path.parent)
             self.known = {each.key: each for each in read_journal(self.path)}
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RunOutcome) -> None:
         """Runs that failed are not kept: they are tried again."""
         self.known[outcome.key] = outcome
         if self.path is not None and not outcome.error:
@@ -80,7 +80,7 @@ class StudyJournal:
                 file.write(msgspec.json.encode(outcome) + b"\n")
 
 
-def read_journal(path: Path) -> Iterable[Outcome]:
+def read_journal(path: Path) -> Iterable[RunOutcome]:
     """A last line that was cut off, or a line of another version, counts as not run."""
     if not path.exists():
         return
@@ -89,7 +89,7 @@ def read_journal(path: Path) -> Iterable[Outcome]:
         path.write_bytes(data[: data.rfind(b"\n") + 1])
     for line in data.splitlines():
         try:
-            yield msgspec.json.decode(line, type=Outcome)
+            yield msgspec.json.decode(line, type=RunOutcome)
         except msgspec.DecodeError:
             continue
 

@@ -45,7 +45,7 @@ class Recommendation(msgspec.Struct, frozen=True):
 
     @property
     def equals(self) -> list[Rival]:
-        """Policies that cannot be told from the best one."""
+        """Policies that may be as good as the best one."""
         return [rival for rival in self.rivals if not rival.is_worse]
 
     @property

@@ -16,7 +16,7 @@ from skep.experiments.parallel import as_they_end
 from skep.experiments.simulate import Experiment
 from skep.experiments.study.analyse import Side, sides_of
 from skep.experiments.study.choose import Candidate, Variation, candidates
-from skep.experiments.study.outcome import MEASURES, Outcome, StudyJournal, digest
+from skep.experiments.study.outcome import MEASURES, RunOutcome, StudyJournal, digest
 from skep.experiments.study.recommend import Recommendation, recommend
 from skep.policies.own import NOTEBOOK
 from skep.policies.registry import files_of
@@ -27,7 +27,7 @@ Report = Callable[[int, int], None]
 """Called with the number of runs that are done, and of all."""
 
 
-class Question(msgspec.Struct, frozen=True):
+class StudyQuestion(msgspec.Struct, frozen=True):
     """What is studied."""
 
     experiments: tuple[Experiment, ...]
@@ -42,7 +42,7 @@ class Question(msgspec.Struct, frozen=True):
     profile: str = ""
     """The digest of the profile's file."""
 
-    def check(self) -> Question:
+    def check(self) -> StudyQuestion:
         if not 1 <= self.repetitions <= 1000:
             raise InputError(f"seeds is {self.repetitions}, expected 1 to 1,000")
         if self.measure not in MEASURES:
@@ -56,7 +56,7 @@ class Question(msgspec.Struct, frozen=True):
         return self
 
 
-class StudyRun(msgspec.Struct, frozen=True):
+class RepeatedRun(msgspec.Struct, frozen=True):
     """One run that is planned."""
 
     key: str
@@ -65,8 +65,8 @@ class StudyRun(msgspec.Struct, frozen=True):
     repetition: int
     blocks: Blocks | None
 
-    def __call__(self) -> Outcome:
-        named = Outcome(self.key, self.policy, self.experiment.cluster.name, self.repetition)
+    def __call__(self) -> RunOutcome:
+        named = RunOutcome(self.key, self.policy, self.experiment.cluster.name, self.repetition)
         try:
             summary = repeated(self.experiment, self.blocks, self.repetition).run(self.policy).summary
         except Exception as error:  # of one policy: the others go on, and the study shows it
@@ -103,7 +103,11 @@ class Study:
     """The results of a study."""
 
     def __init__(
-        self, question: Question, found: Sequence[Candidate], left_out: dict[str, str], outcomes: Sequence[Outcome]
+        self,
+        question: StudyQuestion,
+        found: Sequence[Candidate],
+        left_out: dict[str, str],
+        outcomes: Sequence[RunOutcome],
     ) -> None:
         self.question = question
         self.candidates = list(found)
@@ -147,7 +151,7 @@ class Study:
         return f"the trace as it is, and {count} bootstraps of it {what}"
 
 
-def plan_study(question: Question) -> tuple[list[StudyRun], list[Candidate], dict[str, str]]:
+def plan_study(question: StudyQuestion) -> tuple[list[RepeatedRun], list[Candidate], dict[str, str]]:
     """All runs, those of one repetition together. What cannot be built is refused before anything runs."""
     varied = tuple(question.variation.policies) if question.variation is not None else ()
     found, left_out = candidates(question.experiments[0], (*question.policies, *varied))
@@ -161,7 +165,9 @@ def plan_study(question: Question) -> tuple[list[StudyRun], list[Candidate], dic
     trace = trace_digest(question.experiments[0].trace)
     return (
         [
-            StudyRun(key_of(question, trace, experiment, each.policy, number), experiment, each.policy, number, blocks)
+            RepeatedRun(
+                key_of(question, trace, experiment, each.policy, number), experiment, each.policy, number, blocks
+            )
             for number in numbers
             for experiment in question.experiments
             for each in found
@@ -175,7 +181,7 @@ def trace_digest(trace: Trace) -> str:
     return digest([(job.submit_s, job.work_s, told(job.spec)) for job in trace.jobs], trace.groups)
 
 
-def key_of(question: Question, trace: str, experiment: Experiment, policy: str, number: int) -> str:
+def key_of(question: StudyQuestion, trace: str, experiment: Experiment, policy: str, number: int) -> str:
     """Of everything that determines a run."""
     options = msgspec.structs.asdict(experiment.options)
     cluster = (experiment.cluster.name, experiment.cluster.specs, experiment.layout, experiment.sharing)
@@ -186,7 +192,7 @@ def key_of(question: Question, trace: str, experiment: Experiment, policy: str, 
 
 
 def run_study(
-    question: Question, *, parallel: int = 1, folder: Path | None = None, report: Report | None = None
+    question: StudyQuestion, *, parallel: int = 1, folder: Path | None = None, report: Report | None = None
 ) -> Study:
     """`folder`: where runs are kept, and found by the next study."""
     runs, found, left_out = plan_study(question.check())

@@ -91,7 +91,7 @@ def costs_in_words(found: Recommendation) -> str:
 
 
 def bound_in_words(found: Recommendation) -> str:
-    """What nobody can have."""
+    """What knowing durations would bring."""
     if found.bound is None:
         return ""
     value = shown_interval(found.bound, found.measure)

@@ -13,13 +13,13 @@ from skep.experiments.study.choose import clusters_of, variation
 from skep.experiments.study.outcome import file_digest
 from skep.experiments.study.page import render_study
 from skep.experiments.study.recommend import Recommendation
-from skep.experiments.study.study import Question, Study, run_study
+from skep.experiments.study.study import Study, StudyQuestion, run_study
 from skep.experiments.study.tables import run_rows, summary_rows, tested_rows, write_study
 from skep.experiments.study.words import advice, advice_text
 from skep.files.text import write_aside
 from skep.research.frames import frame
 from skep.research.runs import Plot
-from skep.research.simulate import Named, RunOptions, Traced, experiments_of, spec_of
+from skep.research.simulated import Named, RunOptions, Traced, experiments_of, spec_of
 
 
 class StudyResult:
@@ -117,7 +117,7 @@ def study(
         raise InputError("study needs a cluster")
     named = [*specs, *(varied.policies if varied is not None else ())]
     worlds = experiments_of(trace, clusters, named, profile, [0], options)
-    question = Question(tuple(worlds), specs, varied, seeds, bootstrap, by, file_digest(profile))
+    question = StudyQuestion(tuple(worlds), specs, varied, seeds, bootstrap, by, file_digest(profile))
     folder = None if out is None else Path(out)
     made = run_study(question, parallel=parallel, folder=folder)
     if folder is not None:
