@@ -57,7 +57,8 @@ class NaiveCrossings:
     def next_s(self, heads: list[LineHead], view: View) -> float:
         """When any job passes any head, whether that has enough GPUs or not."""
         order, now_s, found = self.order, view.now_s, [math.inf]
-        for _, (rank, key, _, pending), _ in heads:
+        for head in heads:
+            rank, key, _, pending = head.entry
             cutoff = order.cutoff(pending, key)
             for job in self.jobs.values():
                 has_passed = job.state is JobState.RUNNING and (rank, order.running_key(job, now_s), job.seq) > cutoff

@@ -104,7 +104,7 @@ class Scheduler:
                 self.wakes_in_vain = 0
             state.commit(plan)
             plans.append(plan)
-            is_asking = bool(plan.asks) and not self._ask(plan)
+            is_asking = not self._ask(plan) if plan.asks else False
 
     def _ask(self, plan: Plan) -> bool:
         """True if an answer came at once: it is the next event. Otherwise the planner goes on with the last answer."""

@@ -67,6 +67,8 @@ def check_options(options: Options, policies: Sequence[str], named: Naming) -> O
 
 def with_vcs(trace: Trace, names: Mapping[str, str], option: str) -> Trace:
     """The trace with other names of virtual clusters: old → new."""
+    if not names:
+        return trace
     known = {job.spec.vc for job in trace.jobs}
     for old in names:
         if old not in known:
@@ -76,4 +78,4 @@ def with_vcs(trace: Trace, names: Mapping[str, str], option: str) -> Trace:
         replace(job, spec=replace(job.spec, vc=names[job.spec.vc])) if job.spec.vc in names else job
         for job in trace.jobs
     ]
-    return replace(trace, jobs=jobs) if names else trace
+    return replace(trace, jobs=jobs)

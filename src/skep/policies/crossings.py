@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -27,7 +27,7 @@ EARLY = 0.05
 is found again at the next."""
 
 
-class LineHead(NamedTuple):
+class LineHead(msgspec.Struct, frozen=True):
     """A line with its first entry."""
 
     line: Line
@@ -148,7 +148,7 @@ class Quiet(msgspec.Struct):
         return lacks > 0
 
 
-class Circumstances(NamedTuple):
+class Circumstances(msgspec.Struct, frozen=True):
     """What failures depend on besides the pending and the running jobs."""
 
     now_s: float

@@ -199,7 +199,8 @@ class Drifting(Moving):
     def _next_heads(self, heads: list[LineHead], now_s: float) -> tuple[list[Drifter], list[Key]]:
         """The jobs that have a pending one of their rank before them, and the keys that they pass next."""
         by_rank: dict[int, set[Key]] = {}
-        for _, (rank, key, _, _), _ in heads:
+        for head in heads:
+            rank, key, _, _ = head.entry
             by_rank.setdefault(rank, set()).add(key)
         drifters: list[Drifter] = []
         found: list[Key] = []
@@ -234,7 +235,8 @@ class Drifting(Moving):
         added = [self.drifters[seq] for seq in self.fresh]
         latest = max([(drifter.entry[0], self._key(drifter, now_s)) for drifter in added], default=None)
         before, self.quiets = self.quiets, {}
-        for line, entry, _ in heads:
+        for head in heads:
+            line, entry = head.line, head.entry
             quiet = before.get(line)
             # If a job that was just started is beyond the head, it can be stopped when it runs.
             if quiet is not None and quiet.entry is entry and not (latest is not None and latest > entry[:2]):

@@ -195,7 +195,7 @@ class Rising(Moving):
             return None
         if self.has_started:
             self._file(now_s)
-        line, entry, missing = head
+        line, entry, missing = head.line, head.entry, head.missing
         rank, key, _, _ = entry
         lacking, soonest_s = missing, math.inf
         for kind, items in self.lists.items():
@@ -227,7 +227,7 @@ class Rising(Moving):
         came = self._came(now_s)
         before, self.first = self.first, None
         for head in heads:
-            line, entry, missing = head
+            line, entry, missing = head.line, head.entry, head.missing
             quiet = self.quiets.get(line)
             if quiet is None or quiet.entry is not entry or missing < quiet.missing:
                 self.quiets[line] = Quiet(entry, missing)
@@ -254,7 +254,7 @@ class Rising(Moving):
         """Look at the heads that may have a crossing before the first one that is known."""
         first_s = math.inf if self.first is None else self.first.at_s
         quiets = self.quiets
-        soon = [(until_s, head) for head in heads if (until_s := quiets[head[0]].until_s) < first_s]
+        soon = [(until_s, head) for head in heads if (until_s := quiets[head.line].until_s) < first_s]
         if len(soon) > 1:
             soon.sort(key=UNTIL)
         for until_s, head in soon:
@@ -269,7 +269,7 @@ class Rising(Moving):
     def _look_at(self, head: LineHead, now_s: float, before_s: float) -> First:
         """When jobs with the missing GPUs have risen past this head, or the next job if none are missing. If that is
         not before `before_s`, the time may be a little too early. Sets until when the line is quiet."""
-        line, entry, missing = head
+        line, entry, missing = head.line, head.entry, head.missing
         key = entry[1]
         ahead, lacking, launching = self._ahead(entry, missing, now_s)
         coming: list[tuple[float, int]] = []

@@ -113,14 +113,16 @@ class Freed:
     def add(self, victim: JobView) -> bool:
         """True if the job could fit now, by this bound."""
         assert victim.allocation is not None
-        most = 0
+        on_node, is_small, has_room = self.on_node, self.is_small, False
         for piece in victim.allocation.slices:
             node = self.nodes[piece.node]
-            before = self.on_node.get(piece.node, node.free)
-            free = self.on_node[piece.node] = before + piece.gpus.bit_count()
-            most = max(most, free)
-            self.idle += before < node.gpu_count <= free
-        return most >= self.gpus if self.is_small else self.idle >= self.idle_wanted
+            before = on_node.get(piece.node, node.free)
+            free = on_node[piece.node] = before + piece.gpus.bit_count()
+            if is_small:
+                has_room = has_room or free >= self.gpus
+            elif before < node.gpu_count <= free:
+                self.idle += 1
+        return has_room if is_small else self.idle >= self.idle_wanted
 
 
 def is_useful(view: View, victim: JobView, shape: Shape) -> bool:

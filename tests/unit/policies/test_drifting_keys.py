@@ -111,7 +111,7 @@ def test_levels_answer_like_a_scan(
         there = [entry[3] for entry in running.entries]
         keyed = sorted([(each.rank, order.running_key(each, now_s), each.seq, each) for each in there], reverse=True)
         heads = [head_of(30 + number, key) for number, key in enumerate(keys)]
-        for _, head, _ in heads:
+        for head in [each.entry for each in heads]:
             beyond = {entry[2] for entry in keyed if entry[:3] > head[:3]}
             assert {each.seq for each in crossings.passed(head, now_s)} == beyond
         assert list(crossings.latest((-math.inf, 0.0), now_s)) == keyed

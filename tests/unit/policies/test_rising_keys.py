@@ -118,9 +118,10 @@ def test_lists_by_speed_answer_like_a_sort_and_a_scan(
         heads = [LineHead(line, line.entries[0], missing[4 * step + number]) for number, line in enumerate(lines)]
         for head in heads[::2]:
             assert crossings.lacks(head, now_s) == (lacking(order, there, head.entry, head.missing, now_s) > 0)
-        expected_s = [scanned(order, there, head, needed, now_s) for _, head, needed in heads]
+        expected_s = [scanned(order, there, head.entry, head.missing, now_s) for head in heads]
         assert crossings.search_ticks(heads, now_s) == min(expected_s)
-        for (line, entry, needed), crossing_s in zip(heads, expected_s, strict=True):
+        for head, crossing_s in zip(heads, expected_s, strict=True):
+            line, entry, needed = head.line, head.entry, head.missing
             quiet = crossings.quiets[line]
             assert quiet.until_s < crossing_s or crossing_s == math.inf
             assert quiet.entry is entry
@@ -168,9 +169,9 @@ def test_a_line_is_not_quiet_while_a_job_of_a_lower_priority_is_launching() -> N
     head = LineHead(line, line.entries[0], 2)
     crossings.add(launching)
     assert crossings.search_ticks([head], 10.0) == math.inf
-    assert crossings.may_try(*head[:2], 0, 11.0)
+    assert crossings.may_try(line, head.entry, 0, 11.0)
     assert crossings.lacks(head, 11.0)
-    assert crossings.may_try(*head[:2], 0, 11.0), "also after it was counted in vain"
+    assert crossings.may_try(line, head.entry, 0, 11.0), "also after it was counted in vain"
     crossings.remove(launching)
     assert crossings.lacks(head, 12.0)
-    assert not crossings.may_try(*head[:2], 0, 12.0)
+    assert not crossings.may_try(line, head.entry, 0, 12.0)
