@@ -7,6 +7,7 @@ state cannot show: that finished jobs stay finished and that no work is lost unn
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ from skep.core.orders import resumes
 from skep.core.pool import BLOCK, NONE
 from skep.core.share import SHARED
 from skep.core.state import State
+from skep.core.tags import compiled
 
 EPSILON = 1e-6
 
@@ -183,6 +185,8 @@ def fault_of(cluster: Cluster, shape: Shape, allocation: Allocation) -> str:
         if sum(piece.tasks for piece in pieces) != role.count:
             return f"{sum(piece.tasks for piece in pieces)} of {role.count} tasks of role {number}"
         for piece in pieces:
+            if not all(compiled(each)(frozenset(cluster.nodes[piece.node].spec.tags)) for each in role.tags):
+                return f"node {piece.node} lacks the tags of {role}"
             if piece != piece_of(role, piece) or piece.gpus.bit_count() * depth != piece.tasks * role.gpus:
                 return f"{piece} is not what {role} asks for"
         gpus = [(piece.node, gpu) for piece in pieces for gpu in bits(piece.gpus)]
@@ -219,6 +223,7 @@ def piece_of(role: Role, piece: Slice) -> Slice:
         weight=piece.weight,
         quantum_ms=piece.quantum_ms,
         ephemeral_mib=piece.ephemeral_mib,
+        extras=tuple((name, count * piece.tasks) for name, count in role.extras),
     )
 
 
@@ -237,6 +242,7 @@ class CountedUse:
         self.tenants: dict[int, list[Tenant]] = {}
         """For each GPU, except for a holder of the whole GPU."""
         self.cpu_milli = 0
+        self.extras: Counter[str] = Counter()
         self.memory_mib = 0
 
 
@@ -265,6 +271,7 @@ def count_use(cluster: Cluster, held: Iterable[Held]) -> dict[int, CountedUse]:
 
 def add_piece(node: Node, use: CountedUse, piece: Slice, owner: int) -> None:
     use.cpu_milli += piece.cpu_milli
+    use.extras.update(dict(piece.extras))
     use.memory_mib += piece.memory_mib
     expect(not piece.gpus >> node.gpu_count, f"node {node.name} has no GPUs {piece.gpus:#b}")
     if not piece.gpus:
@@ -378,6 +385,7 @@ def check_books(cluster: Cluster, held: Iterable[Held]) -> None:
                 "terms": (node.terms, {mask: piece for mask, (_, piece) in use.whole.items() if has_terms(piece)}),
                 "shares": (node.shares, shares),
                 "cpu_free": (node.cpu_free, node.spec.cpu_milli - use.cpu_milli),
+                "extras_free": (node.extras_free, {key: n - use.extras[key] for key, n in node.spec.extras}),
                 "memory_free": (node.memory_free, node.spec.memory_mib - use.memory_mib),
             },
         )

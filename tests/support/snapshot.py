@@ -62,6 +62,7 @@ def snapshot_cluster(cluster: Cluster) -> dict[str, Any]:
                 node.free,
                 node.free_mask,
                 node.cpu_free,
+                sorted(node.extras_free.items()),
                 node.memory_free,
                 node.is_up,
                 dict(node.holders),

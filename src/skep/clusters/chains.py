@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from skep.core.cells.layout import CellSpec, CellType, Layout, Sku
 from skep.core.cluster import UNLIMITED, NodeSpec
+from skep.core.tags import TAINT
 
 GPU = "gpu"
 """The name of the GPU level, and the type of GPUs without one."""
@@ -41,6 +42,7 @@ class NodeChain:
 
     def __init__(self, shape: ChainShape, nodes: list[NodeSpec]) -> None:
         self.shape = shape
+        self.nodes = nodes
         self.label = ""
         self.notes: list[str] = []
         self.above: list[tuple[str, int]] = []
@@ -161,7 +163,25 @@ def layout_of(chains: Sequence[NodeChain], nodes: Sequence[NodeSpec], name: str)
     """All cells, without owners."""
     types = {kind.name: kind for chain in chains for kind in chain.types()}
     cells = [cell for chain in chains for cell in chain.cells()]
-    return Layout(types, cells, skus=_skus(nodes), name=name)
+    layout = Layout(types, cells, skus=_skus(nodes), name=name)
+    for chain in chains:
+        if tags := _common_tags(chain.nodes):
+            layout.tags[chain.top] = tags
+        if extras := _common_extras(chain.nodes):
+            layout.extras[chain.top] = extras
+    return layout
+
+
+def _common_tags(nodes: Sequence[NodeSpec]) -> tuple[str, ...]:
+    """The cells of a chain are interchangeable: a tag counts if all nodes have it. Taints are the health of a node."""
+    common = frozenset.intersection(*(frozenset(node.tags) for node in nodes))
+    return tuple(sorted(tag for tag in common if not tag.startswith(TAINT)))
+
+
+def _common_extras(nodes: Sequence[NodeSpec]) -> tuple[tuple[str, int], ...]:
+    every = [dict(node.extras) for node in nodes]
+    names = [name for name in every[0] if all(name in each for each in every)]
+    return tuple((name, min(each[name] for each in every)) for name in names)
 
 
 def _skus(nodes: Sequence[NodeSpec]) -> dict[str, Sku]:

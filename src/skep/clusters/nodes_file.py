@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
+import msgspec
+
+from skep.clusters.discovered import DISCOVERED, INNER, OF_DISCOVERY, found_nodes, parse_discovery
 from skep.clusters.spec import GPUS_MAX, LARGEST, NODES_MAX, SizeMax, too_many
 from skep.core.cluster import UNLIMITED, NodeSpec
 from skep.files.document import Field
 
-TOP = ("name", "levels", "nodes", "vcs")
-INNER = ("socket", "switch")
-"""Cells inside a node, outermost first."""
-OF_NODES = ("count", "name", "gpus", "gpu_type", "gpu_mem_gib", "speed", "cpus", "memory_gib", *INNER)
+TOP = ("name", "levels", "nodes", "vcs", *OF_DISCOVERY)
+OF_NODES = ("count", "name", "gpus", "gpu_type", "gpu_mem_gib", "speed", "cpus", "memory_gib", "tags", "extras", *INNER)
 RESERVED = (*OF_NODES, "gpu", "node", "cluster")
 CPUS_MAX = 1e6
 GIB_MAX = 1e9
+EXTRAS_MAX = 10**15
+_TAG = re.compile(r"[^\s=!<>|&~]+(=[^\s=!<>|&~]*)?")
 SPEED_MIN = 0.01
 OTHERS = "default"
 """The key for the speed of models that are not named."""
@@ -36,6 +40,13 @@ def parse_nodes(document: Field, most: SizeMax = LARGEST) -> tuple[str, list[Nod
     if "nodes" not in top:
         raise document.trouble("nodes is missing", hint=EXAMPLE)
     levels = _levels(top["levels"]) if "levels" in top else ("rack",)
+    name = top["name"].text() if "name" in top else ""
+    if not top["nodes"].is_list and top["nodes"].text() == DISCOVERED:
+        parse_discovery(document)
+        return name, found_nodes(document)
+    for key in OF_DISCOVERY:
+        if key in top:
+            raise top[key].fault("none where the file names the nodes", hint="nodes: discovered")
     groups = [_group(field, levels) for field in top["nodes"].items()]
     total = sum(group.size for group in groups)
     if not 0 < total <= NODES_MAX:
@@ -43,7 +54,7 @@ def parse_nodes(document: Field, most: SizeMax = LARGEST) -> tuple[str, list[Nod
     if excess := too_many(total, sum(group.size * group.node.gpus for group in groups), most):
         raise top["nodes"].trouble(f"nodes: {excess}", hint=EXAMPLE)
     _check_speeds(groups)
-    return top["name"].text() if "name" in top else "", _expand(groups, total)
+    return name, _expand(groups, total)
 
 
 def _levels(field: Field) -> tuple[str, ...]:
@@ -73,8 +84,22 @@ def _group(field: Field, levels: tuple[str, ...]) -> NodeGroup:
         within=tuple((level, given[level].text()) for level in levels if level in given),
         inner=_inner(given, gpus),
         speeds=_speeds(given["speed"]) if "speed" in given else (),
+        tags=_tags(given["tags"]) if "tags" in given else (),
+        extras=_extras(given["extras"]) if "extras" in given else (),
     )
     return NodeGroup(field, count, _node_name(given["name"]) if "name" in given else "", node)
+
+
+def _tags(field: Field) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(item.text() for item in field.items()))
+    for tag in found:
+        if _TAG.fullmatch(tag) is None:
+            raise field.trouble(f"{field.path}: {tag[:80]!r} is not a tag", hint="for example zone=a or ssd")
+    return tuple(sorted(found))
+
+
+def _extras(field: Field) -> tuple[tuple[str, int], ...]:
+    return tuple((name, each.whole(least=1, most=EXTRAS_MAX)) for name, each in sorted(field.fields().items()))
 
 
 def _check_without_gpus(field: Field, given: dict[str, Field]) -> None:
@@ -141,16 +166,5 @@ def _expand(groups: list[NodeGroup], total: int) -> list[NodeSpec]:
             name = group.name if is_single else f"{prefix}{number:0{width}}"
             if name in nodes:
                 raise group.field.trouble(f"{group.field.path}: a second node {name}, expected another name")
-            spec = group.node
-            nodes[name] = NodeSpec(
-                name,
-                spec.gpus,
-                spec.gpu_type,
-                spec.gpu_mem_mib,
-                spec.cpu_milli,
-                spec.memory_mib,
-                spec.within,
-                spec.inner,
-                spec.speeds,
-            )
+            nodes[name] = msgspec.structs.replace(group.node, name=name)
     return list(nodes.values())

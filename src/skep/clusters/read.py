@@ -57,7 +57,7 @@ def describe_layout(spec: str | Path) -> Described:
     if looks_like_spec(shown):
         return _from_nodes(parse_spec(shown), shown.strip())
     _refuse_neither(shown)
-    return _from_text(load_text(shown, what=WHAT), shown)
+    return _from_text(_load(shown), shown)
 
 
 def _from_text(text: str, shown: str, most: SizeMax = LARGEST) -> Described:
@@ -113,7 +113,15 @@ def _is_file(spec: str) -> bool:
 
 
 def _read_file(path: str) -> Cluster:
-    return _cluster_of_text(load_text(path, what=WHAT), path)
+    return _cluster_of_text(_load(path), path)
+
+
+def _load(path: str) -> str:
+    from skep.clusters.discovered import refuse_undiscovered
+
+    text = load_text(path, what=WHAT)
+    refuse_undiscovered(text, path)
+    return text
 
 
 def _cluster_of_text(text: str, path: str) -> Cluster:

@@ -49,6 +49,8 @@ class Slice(msgspec.Struct, frozen=True, omit_defaults=True):
     ephemeral_mib: int = 0
     """The part of `gpu_mem_mib` that it needs only while it runs. Jobs of a lane run one after the other and share the
     memory of the largest one."""
+    extras: tuple[tuple[str, int], ...] = ()
+    """Other countable resources of the node, by name."""
 
 
 class Seat(msgspec.Struct, frozen=True, array_like=True):
@@ -243,7 +245,12 @@ def gpus_of(seats: Iterable[Seat]) -> Counter[tuple[int, int, int]]:
 NO_SLICE = Slice(-1)
 
 
-def seat_of(piece: Slice) -> tuple[int, ...]:
+def part_of_extras(piece: Slice, count: int, total: int) -> tuple[tuple[str, int], ...]:
+    """Its extras for `count` of `total` equal parts."""
+    return tuple((name, each * count // total) for name, each in piece.extras)
+
+
+def seat_of(piece: Slice) -> tuple[object, ...]:
     """The place of a slice, independent of its terms. Another slot of a GPU is another place."""
     return (
         piece.node,
@@ -254,6 +261,7 @@ def seat_of(piece: Slice) -> tuple[int, ...]:
         piece.role,
         piece.tasks,
         piece.slot,
+        piece.extras,
     )
 
 

@@ -19,6 +19,7 @@ from skep.core.model import JobSpec, Role, Shape
 from skep.core.plan import Decision, Plan
 from skep.core.record import PlanRecord, joined, repeat, say
 from skep.core.state import State
+from skep.core.tasks import times
 
 
 class BadPlan(InvariantBroken):
@@ -153,8 +154,17 @@ def is_shape(cluster: Cluster, allocation: Allocation, shape: Shape) -> bool:
         return False
     asked = sum(piece.gpus.bit_count() * shape.roles[piece.role].gpu_milli for piece in pieces)
     types = {cluster.nodes[piece.node].spec.gpu_type for piece in pieces}
+    if not all(is_tagged(cluster.nodes[piece.node], shape, piece) for piece in allocation.slices):
+        return False
     is_all = asked == round(allocation.gpus * WHOLE) == round(amount_of(shape) * WHOLE / depth)
     return is_all and (not shape.gpu_types or types <= set(shape.gpu_types))
+
+
+def is_tagged(node: Node, shape: Shape, piece: Slice) -> bool:
+    """True if the node has the tags, and the slice the extras, that the role needs."""
+    role = shape.roles[piece.role]
+    is_all = not role.extras or piece.extras == times(role.extras, piece.tasks)
+    return is_all and (not role.tags or bool(node.pool.tagged(role.tags) & node.bit))
 
 
 def is_spliced(allocation: Allocation, shape: Shape) -> bool:

@@ -67,6 +67,10 @@ class NodeSpec(msgspec.Struct, frozen=True):
     """Cells inside the node, outermost first: (level, GPUs per cell)."""
     speeds: tuple[tuple[str, float], ...] = ()
     """Declared speeds of virtual GPUs, as parts of a full one: by model, for all others under an empty name."""
+    tags: tuple[str, ...] = ()
+    """See `core/tags.py`."""
+    extras: tuple[tuple[str, int], ...] = ()
+    """Other countable resources: ports of a network, huge pages, …"""
 
     def speed_of(self, model: str) -> float:
         declared = dict(self.speeds)
@@ -84,6 +88,7 @@ class Node:
         "bit",
         "cell",
         "cpu_free",
+        "extras_free",
         "free",
         "free_mask",
         "gpu_count",
@@ -116,6 +121,7 @@ class Node:
         """Their number."""
         self.cpu_free = spec.cpu_milli
         self.memory_free = spec.memory_mib
+        self.extras_free = dict(spec.extras)
         self.is_up = True
         self.is_plain = True
         """True until anything other than plain whole GPUs is booked here: `terms` and `shares` are empty until then."""

@@ -22,6 +22,7 @@ from skep.core.share import SLICE, Tenant, fault_of, memory_of
 
 if TYPE_CHECKING:
     from skep.core.cluster import Node
+    from skep.core.model import Extras
 
 TRIAL = -1
 """The owner of trial bookings. The owner of a job's booking is the job's `seq`."""
@@ -68,15 +69,15 @@ class Ledger:
                 node = nodes[piece.node]
                 gpus = piece.gpus
                 if not gpus:
-                    charge(node, piece.cpu_milli, piece.memory_mib)
+                    charge(node, piece)
                 elif piece.milli == WHOLE:
                     free_mask = node.free_mask
                     if free_mask & gpus != gpus:
                         check_over(node, piece, owner)
                     if piece.gpu_mem_mib or piece.mode or piece.group or piece.slot:
                         take_terms(node, piece, owner)
-                    elif piece.cpu_milli or piece.memory_mib:
-                        charge(node, piece.cpu_milli, piece.memory_mib)
+                    elif piece.cpu_milli or piece.memory_mib or piece.extras:
+                        charge(node, piece)
                     node.holders[gpus] = owner
                     node.pool.set_free(node, free_mask & ~gpus)
                 else:
@@ -121,8 +122,8 @@ class Ledger:
                     give_shares(node, piece, owner)
                     if piece.mode == SLICE:
                         self.turns.pop(owner, None)
-            if piece.cpu_milli or piece.memory_mib:
-                charge(node, -piece.cpu_milli, -piece.memory_mib)
+            if piece.cpu_milli or piece.memory_mib or piece.extras:
+                charge(node, piece, -1)
         if self._changes is not None:
             self._changes.note(allocation.slices)
 
@@ -150,12 +151,23 @@ class Ledger:
         return list(found)
 
 
-def charge(node: Node, cpu_milli: int, memory_mib: int) -> None:
-    cpu_free = node.cpu_free - cpu_milli
-    memory_free = node.memory_free - memory_mib
+def charge(node: Node, piece: Slice, sign: int = 1) -> None:
+    """Book what a slice has beside GPUs; -1: return it."""
+    cpu_free = node.cpu_free - sign * piece.cpu_milli
+    memory_free = node.memory_free - sign * piece.memory_mib
     if not (0 <= cpu_free <= node.spec.cpu_milli and 0 <= memory_free <= node.spec.memory_mib):
         raise InvariantBroken(f"CPU or memory of node {node.name} over capacity")
+    if piece.extras:
+        charge_extras(node, piece.extras, sign)
     node.cpu_free, node.memory_free = cpu_free, memory_free
+
+
+def charge_extras(node: Node, extras: Extras, sign: int) -> None:
+    free = node.extras_free | {name: node.extras_free.get(name, 0) - sign * count for name, count in extras}
+    limits = dict(node.spec.extras)
+    if any(not 0 <= free[name] <= limits.get(name, 0) for name, _ in extras):
+        raise InvariantBroken(f"{' or '.join(name for name, _ in extras)} of node {node.name} over capacity")
+    node.extras_free = free
 
 
 def take_terms(node: Node, piece: Slice, owner: int) -> None:
@@ -164,8 +176,8 @@ def take_terms(node: Node, piece: Slice, owner: int) -> None:
         tenant_of(piece, owner)
     if piece.gpu_mem_mib:
         check_memory(node, piece)
-    if piece.cpu_milli or piece.memory_mib:
-        charge(node, piece.cpu_milli, piece.memory_mib)
+    if piece.cpu_milli or piece.memory_mib or piece.extras:
+        charge(node, piece)
     node.terms[piece.gpus] = piece
     node.is_plain = False
 
@@ -215,8 +227,8 @@ def take_shares(node: Node, piece: Slice, owner: int) -> None:
     for gpu in gpus_in(piece.gpus):
         before = node.shares.get(gpu, UNSHARED)
         changes.append((gpu, before, with_tenant(node, gpu, before, tenant)))
-    if piece.cpu_milli or piece.memory_mib:
-        charge(node, piece.cpu_milli, piece.memory_mib)
+    if piece.cpu_milli or piece.memory_mib or piece.extras:
+        charge(node, piece)
     for gpu, before, after in changes:
         node.pool.set_share(node, gpu, before, after)
 

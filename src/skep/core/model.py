@@ -100,6 +100,10 @@ PRIORITIES = {"oppo": -1, "test": 10, "prod": 100}
 """Priorities by name. -1 is opportunistic work, 0 to 1000 is guaranteed."""
 
 
+Extras = tuple[tuple[str, int], ...]
+"""Amounts of countable resources beside GPUs, CPUs and memory, by name."""
+
+
 class Role(msgspec.Struct, frozen=True, cache_hash=True):
     """`count` equal tasks, each indivisible and on one node."""
 
@@ -114,6 +118,10 @@ class Role(msgspec.Struct, frozen=True, cache_hash=True):
     name: str = "task"
     is_apart: bool = False
     """True if no two of its tasks may share a GPU with each other."""
+    tags: tuple[str, ...] = ()
+    """What its nodes must have, as expressions (`core/tags.py`)."""
+    extras: Extras = ()
+    """What one task needs of other countable resources."""
 
 
 class Shape(msgspec.Struct, frozen=True, cache_hash=True):

@@ -232,4 +232,5 @@ def overlaps(mine: Slice, theirs: Slice) -> bool:
     """True if both need the same GPUs, or the CPUs, memory or shares, of one node."""
     if mine.gpus & theirs.gpus or not mine.milli == theirs.milli == WHOLE:
         return True
-    return bool((mine.cpu_milli and theirs.cpu_milli) or (mine.memory_mib and theirs.memory_mib))
+    is_same = (mine.cpu_milli and theirs.cpu_milli) or (mine.memory_mib and theirs.memory_mib)
+    return bool(is_same or {name for name, _ in mine.extras} & {name for name, _ in theirs.extras})

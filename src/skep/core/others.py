@@ -34,6 +34,7 @@ class NodeUse(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_mib: int = 0
     count: int = 0
     """Further whole GPUs, of which only the number is known."""
+    extras: tuple[tuple[str, int], ...] = ()
 
 
 class Others(msgspec.Struct):
@@ -101,8 +102,8 @@ def pieces_of(uses: tuple[NodeUse, ...], node: Node) -> Iterator[Slice]:
     for use in uses:
         for gpu in bits(use.gpus & (1 << node.gpu_count) - 1):
             yield Slice(node.index, 1 << gpu, use.milli, use.gpu_mem_mib)
-        if use.cpu_milli or use.memory_mib:
-            yield Slice(node.index, cpu_milli=use.cpu_milli, memory_mib=use.memory_mib)
+        if use.cpu_milli or use.memory_mib or use.extras:
+            yield Slice(node.index, cpu_milli=use.cpu_milli, memory_mib=use.memory_mib, extras=use.extras)
 
 
 def book(cluster: Cluster, pieces: list[Slice]) -> Iterator[Slice]:
@@ -110,7 +111,10 @@ def book(cluster: Cluster, pieces: list[Slice]) -> Iterator[Slice]:
         if not piece.gpus:
             node = cluster.nodes[piece.node]
             piece = msgspec.structs.replace(
-                piece, cpu_milli=min(piece.cpu_milli, node.cpu_free), memory_mib=min(piece.memory_mib, node.memory_free)
+                piece,
+                cpu_milli=min(piece.cpu_milli, node.cpu_free),
+                memory_mib=min(piece.memory_mib, node.memory_free),
+                extras=tuple((name, min(count, node.extras_free.get(name, 0))) for name, count in piece.extras),
             )
         try:
             cluster.take(Allocation((piece,), 0), OTHERS)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from skep.core.allocation import WHOLE, bits
+from skep.core.tags import has_tags
 
 if TYPE_CHECKING:
     from skep.core.cluster import Cell, Node
@@ -41,6 +42,7 @@ class Pool:
         "size_max",
         "sized",
         "stale",
+        "tagged_by",
         "tops",
         "total",
         "up",
@@ -53,6 +55,8 @@ class Pool:
         self.racks: dict[Cell | None, int] = {}
         """Bits of the nodes directly below each cell."""
         self.size_max = 0
+        self.tagged_by: dict[tuple[str, ...], int] = {}
+        """Answers of `tagged`."""
         self.total = 0
         self.up = 0
         """Bits of all nodes that are up."""
@@ -121,6 +125,14 @@ class Pool:
         """idle[n]: bits of the fully free nodes of n GPUs, largest size first."""
         by_free = self.by_free
         return {size: nodes & by_free[size] for size, nodes in self.sized.items()}
+
+    def tagged(self, needed: tuple[str, ...]) -> int:
+        """Bits of the nodes, up or not, that have what these expressions say."""
+        found = self.tagged_by.get(needed)
+        if found is None:
+            found = sum(node.bit for node in self.nodes if has_tags(frozenset(node.spec.tags), needed))
+            self.tagged_by[needed] = found
+        return found
 
     def having(self, gpus: int) -> int:
         """Bits of the nodes with at least this many free GPUs."""

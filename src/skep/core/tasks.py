@@ -8,7 +8,7 @@ import math
 import msgspec
 
 from skep.core.allocation import WHOLE
-from skep.core.model import Role, Shape
+from skep.core.model import Extras, Role, Shape
 
 
 class Task(msgspec.Struct, frozen=True, cache_hash=True):
@@ -20,6 +20,8 @@ class Task(msgspec.Struct, frozen=True, cache_hash=True):
     memory_mib: int = 0
     gpu_mem_mib: int = 0
     gpu_types: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    extras: Extras = ()
 
     @property
     def total_milli(self) -> int:
@@ -51,9 +53,21 @@ def needs(role: Role) -> tuple[int, int, int]:
 def task_of(role: Role, gpu_types: tuple[str, ...], tasks: int) -> Task:
     """A number of tasks of a role on one node."""
     cpu_milli, memory_mib, gpu_mem_mib = needs(role)
-    if not role.gpus:
-        return Task(0, WHOLE, cpu_milli * tasks, memory_mib * tasks)
-    return Task(tasks * role.gpus, role.gpu_milli, cpu_milli * tasks, memory_mib * tasks, gpu_mem_mib, gpu_types)
+    gpus, milli, types = (tasks * role.gpus, role.gpu_milli, gpu_types) if role.gpus else (0, WHOLE, ())
+    return Task(
+        gpus,
+        milli,
+        cpu_milli * tasks,
+        memory_mib * tasks,
+        gpu_mem_mib if gpus else 0,
+        types,
+        role.tags,
+        times(role.extras, tasks),
+    )
+
+
+def times(extras: Extras, count: int) -> Extras:
+    return tuple((name, each * count) for name, each in extras)
 
 
 def is_loose(role: Role) -> bool:

@@ -6,10 +6,16 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+import msgspec
+
 from skep.core.group import ALL_ENDED, FIRST_FAILED, FIRST_SUCCEEDED, NEVER, EndsWhen, Enough, GroupKind, GroupSpec
 from skep.core.model import GroupRef, JobSpec, Role, Shape
 from skep.core.share import Share
+from skep.core.tags import TAINT
 from skep.jobs.request import OfShare, Request, TaskRole
+
+PODS = "pods"
+"""The extra of which every pod needs one."""
 
 
 class Needed(NamedTuple):
@@ -22,9 +28,11 @@ class Needed(NamedTuple):
 NOTHING = Needed()
 
 
-def to_core(request: Request, job_id: str, needs: Needed = NOTHING) -> list[JobSpec]:
+def to_core(request: Request, job_id: str, needs: Needed = NOTHING, *, in_pods: bool = False) -> list[JobSpec]:
     """A gang is one job of the core. Otherwise every task is one, a member of the job's group, and starts when it can.
-    The caller resolves what the request needs."""
+    The caller resolves what the request needs. `in_pods`: tasks are pods, on nodes with labels and taints."""
+    if in_pods:
+        request = as_pods(request)
     if request.gang:
         return [_spec(request, job_id, _shape(request), named_ref(request), needs)]
     return [
@@ -33,6 +41,17 @@ def to_core(request: Request, job_id: str, needs: Needed = NOTHING) -> list[JobS
         for shape in [Shape((_role(name, role, count=1),), gpu_types(role))]
         for ref in (GroupRef(job_id, name, index) for index in range(role.count))
     ]
+
+
+def as_pods(request: Request) -> Request:
+    """The selector and the tolerations of a job as tags that its nodes must have. Each task counts as one pod."""
+    asked = request.kubernetes
+    tags = (*(f"{key}={value}" for key, value in asked.node_selector.items()), TAINT + "|".join(asked.tolerations))
+    tasks = {
+        name: msgspec.structs.replace(role, node_tags=(*role.node_tags, *tags), extras={**role.extras, PODS: 1})
+        for name, role in request.tasks.items()
+    }
+    return msgspec.structs.replace(request, tasks=tasks)
 
 
 def task_of(spec: JobSpec, request: Request) -> str:
@@ -105,6 +124,8 @@ def _role(name: str, role: TaskRole, *, count: int) -> Role:
         cpu=role.cpu,
         memory_gib=role.memory_gib,
         name=name,
+        tags=role.node_tags,
+        extras=tuple(sorted(role.extras.items())),
     )
 
 

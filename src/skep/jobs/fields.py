@@ -12,6 +12,7 @@ import re
 
 from skep.core.errors import InputError
 from skep.core.model import PRIORITIES
+from skep.core.tags import check_expression
 from skep.files.document import DEPTH_MAX, Field, Raw
 from skep.jobs.request import Request
 
@@ -22,6 +23,8 @@ GPUS_MAX = 1024
 """The most GPUs of a task."""
 PORTS_MAX = 100
 """The most ports of one label of a task."""
+EXTRAS_MAX = 10**12
+"""The most of a countable resource."""
 PARAMETERS_MAX = 20
 PARAMETER_MAX = 1000
 """The most parameters of a sweep, and the most characters of a value."""
@@ -40,6 +43,8 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 """OpenPAI's names, except those that commands would take for an option."""
 ROLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 """Roles and port labels become parts of the names of variables."""
+EXTRA = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,252}")
+"""Countable resources, as Kubernetes names them."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{0,9})?)\s?(s|m|h|d)")
@@ -178,6 +183,25 @@ def ports(field: Field) -> dict[str, int]:
         if ROLE.fullmatch(key) is None:
             raise value.trouble(f"{value.path[:200]!r}: expected a label of letters, digits and underscores")
         found[key] = whole(value, 1, PORTS_MAX)
+    return found
+
+
+def node_tags(field: Field) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(label(item, most=1000) for item in entries(field)))
+    for text in found:
+        if not check_expression(text):
+            raise field.trouble(
+                f"{field.path}: {text[:80]!r} is not an expression", hint="for example zone=a|b, zone!=a, ssd or !ssd"
+            )
+    return found
+
+
+def extras(field: Field) -> dict[str, int]:
+    found = {}
+    for name, value in mapping(field).items():
+        if EXTRA.fullmatch(name) is None:
+            raise value.trouble(f"{field.path}: {name[:80]!r} is not the name of a resource")
+        found[name] = whole(value, 1, EXTRAS_MAX)
     return found
 
 

@@ -39,6 +39,10 @@ class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu_mem_gib: float = 0.0
     cpu: float = 0.0
     memory_gib: float = 0.0
+    node_tags: tuple[str, ...] = ()
+    """What its nodes must have, as expressions (`core/tags.py`)."""
+    extras: dict[str, int] = {}
+    """Other countable resources."""
     ports: dict[str, int] = {}
     """How many ports of each label."""
     command: str = ""

@@ -247,6 +247,21 @@ ROLE: Table = {
     "gpu_mem_gib": JobField(amount(1e4), "Memory of each GPU, in GiB."),
     "cpu": JobField(amount(1e5), "CPUs."),
     "memory_gib": JobField(amount(1e6), "Memory, in GiB."),
+    "node_tags": JobField(
+        Kind("a list of expressions", {"type": ["array", "null"], "items": TEXT}, fields.node_tags),
+        "What its nodes must have: `zone=a|b`, `zone!=a`, `ssd`, `!ssd`, `cores>16`; ` & ` joins, ` or ` lists "
+        "alternatives.",
+    ),
+    "extras": JobField(
+        mapping(
+            {"type": "integer", "minimum": 1, "maximum": fields.EXTRAS_MAX},
+            fields.EXTRA.pattern,
+            "names of resources, each with a number",
+            fields.extras,
+            fields.EXTRAS_MAX,
+        ),
+        "Other countable resources of a node, such as `rdma/hca`.",
+    ),
     "ports": JobField(
         mapping(
             {"type": "integer", "minimum": 1, "maximum": fields.PORTS_MAX},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,7 @@ from skep.core.model import Shape
 from skep.core.plan import Plan
 from skep.core.refusal import Cause, Change, End, Refusal, Undrain, Wait, listed, ready, remedy_of
 from skep.core.standstill import NOWHERE
+from skep.core.tags import UNTAINTED
 from skep.core.view import ClusterView, JobView, View
 from skep.policies.place import Place
 
@@ -78,7 +79,14 @@ def names_of(jobs: Sequence[JobView], count: int | None = None) -> str:
 
 # What is short -------------------------------------------------------------------------------------------------------
 
-RESOURCES = {"CPUs": {"cpu": 0.0}, "memory": {"memory_gib": 0.0}, "GPU memory": {"gpu_mem_gib": 0.0}}
+EXTRAS, TAGS = "extras", "nodes with its tags"
+RESOURCES: dict[str, dict[str, Any]] = {  # by the fields of a role and their values without it
+    "CPUs": {"cpu": 0.0},
+    "memory": {"memory_gib": 0.0},
+    "GPU memory": {"gpu_mem_gib": 0.0},
+    EXTRAS: {"extras": ()},
+    TAGS: {"tags": ()},
+}
 
 
 def short_of(view: View, plan: Plan, place: Place, job: JobView, shape: Shape) -> Short:
@@ -100,7 +108,8 @@ def short_of(view: View, plan: Plan, place: Place, job: JobView, shape: Shape) -
 
 def too_much(shape: Shape, fits: Callable[[Shape], bool]) -> list[str]:
     """The resources that are short: with less of them it would fit. Empty if something else is short."""
-    for names in (*([name] for name in RESOURCES), wanted_of(shape)):
+    wanted = wanted_of(shape)
+    for names in (*([name] for name in wanted), wanted):
         left = {key: value for name in names for key, value in RESOURCES[name].items()}
         roles = tuple(msgspec.structs.replace(role, **left) for role in shape.roles)
         if fits(Shape(roles, shape.gpu_types, shape.spans_types)):
@@ -120,23 +129,37 @@ def left_of(shape: Shape, free: int) -> str:
 
 def beside(shape: Shape, names: Sequence[str]) -> str:
     """`with 8 CPUs for a task; too few CPUs are left on the nodes with enough free GPUs`."""
+    if TAGS in names:
+        return f"{amounts_of(shape, names)}; too little is left on the nodes that have them"
     where = " with enough free GPUs" if shape.gpus else ""
-    short = " and ".join(f"too {'few' if name == 'CPUs' else 'little'} {name}" for name in names)
-    are = "is" if len(names) == 1 and names[0] != "CPUs" else "are"
+    short = " and ".join(f"too {'few' if name in COUNTED else 'little'} {name}" for name in names)
+    are = "is" if len(names) == 1 and names[0] not in COUNTED else "are"
     return f"{amounts_of(shape, names)}; {short} {are} left on the nodes{where}"
 
 
 def amounts_of(shape: Shape, names: Sequence[str]) -> str:
-    return f" with {' and '.join(f'{amount(shape, name):g} {UNITS[name]}' for name in names)} for a task"
+    return f" with {' and '.join(said(shape, name) for name in names)} for a task"
 
 
+COUNTED = ("CPUs", EXTRAS)
 UNITS = {"CPUs": "CPUs", "memory": "GiB of memory", "GPU memory": "GiB of GPU memory"}
 
 
+def said(shape: Shape, name: str) -> str:
+    if name == TAGS:
+        tags = dict.fromkeys(tag for role in shape.roles for tag in role.tags)
+        return f"the tags {' and '.join('no taint' if tag == UNTAINTED else tag for tag in tags)}"
+    if name == EXTRAS:
+        found = dict.fromkeys(f"{count} {what}" for role in shape.roles for what, count in role.extras)
+        return " and ".join(found)
+    return f"{amount(shape, name):g} {UNITS[name]}"
+
+
 def amount(shape: Shape, name: str) -> float:
-    """The most that one task asks for."""
+    """The most that one task asks for; of tags and extras, their number."""
     [field] = RESOURCES[name]
-    return max((getattr(role, field) for role in shape.roles), default=0.0)
+    values = [getattr(role, field) for role in shape.roles]
+    return max((len(value) if isinstance(value, tuple) else value for value in values), default=0.0)
 
 
 # What can never be ---------------------------------------------------------------------------------------------------
@@ -169,6 +192,8 @@ def never_fits(cluster: ClusterView, shape: Shape, fits: Callable[[Shape], bool]
     if largest > most:
         return f"asks for {gpus_of(largest)}{types_of(shape)} in one task, no node has more than {most}"
     if names := too_much(shape, fits):
+        if TAGS in names:
+            return f"asks for {asked(shape)}{types_of(shape)}{amounts_of(shape, names)}, which too few nodes have"
         where = " beside enough GPUs" if shape.gpus else ""
         return f"asks for {asked(shape)}{types_of(shape)}{amounts_of(shape, names)}, more than any node has{where}"
     return f"asks for {asked(shape)}{types_of(shape)}, which the placement cannot fit even on the empty cluster"

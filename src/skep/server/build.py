@@ -9,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from skep.clusters.discovered import found_in, is_discovered, with_found, without_found
 from skep.clusters.read import WHAT
 from skep.clusters.spec import looks_like_spec
+from skep.core.cluster import NodeSpec
 from skep.core.errors import InputError
 from skep.core.needs import offered_needs
 from skep.core.ports import Capability, Engine
-from skep.engines.kube.engine import KubeEngine, capabilities_of, describe_nodes
+from skep.engines.kube.engine import KubeEngine, capabilities_of, find_nodes
 from skep.engines.local.accounts import ROOT_HINT, SEPARATE, SERVER, Accounts, missing_rights
 from skep.engines.local.engine import LocalEngine, local_capabilities
 from skep.engines.local.gpus import Gpu, find_gpus
@@ -40,8 +42,9 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
     is_new = store.log_seq == 0
     cluster = None
     if is_new or "cluster" in config.typed:
-        found = kind.find_cluster(config, say) if not config.cluster else None
-        cluster = found or chosen_cluster(config.cluster)
+        cluster = chosen_cluster(config.cluster) if config.cluster else kind.find_cluster(config, say)
+        if is_discovered(cluster[1]):
+            cluster = cluster[0], discovered(config, kind, cluster[1], say)
     live = Live(
         store,
         lambda live: kind.make(config, live, accounts),
@@ -77,7 +80,7 @@ def differences(config: Config, live: Live) -> list[str]:
     """Settings of the config file that differ from the store: the store's are used."""
     ground = live.writer.ground
     found = []
-    if config.cluster and "cluster" not in config.typed and stated_text(config.cluster) != ground.text:
+    if config.cluster and "cluster" not in config.typed and stated_text(config.cluster) != without_found(ground.text):
         command = f"`skep cluster apply {config.cluster}`"
         found.append(
             f"the config file names cluster {config.cluster}, but the stored one ({ground.name}) differs and is used; "
@@ -156,6 +159,8 @@ class EngineKind(NamedTuple):
     make: Callable[[Config, Live, Accounts], Engine]
     find_cluster: Callable[[Config, Callable[[str], None]], tuple[str, str]]
     """(name, text) of the cluster if none is named."""
+    find_nodes: Callable[[Config], list[NodeSpec]] | None = None
+    """The nodes that the engine sees, if it discovers them."""
 
 
 def chosen_cluster(spec: str) -> tuple[str, str]:
@@ -163,10 +168,14 @@ def chosen_cluster(spec: str) -> tuple[str, str]:
     return (spec, spec) if looks_like_spec(spec) else (Path(spec).name, cluster_text(spec))
 
 
-def nodes_of_kubernetes(config: Config, say: Callable[[str], None]) -> tuple[str, str]:
-    text, count = describe_nodes(config.kubernetes)
-    say(f"found {count} nodes with GPUs in Kubernetes")
-    return "kubernetes", text
+def discovered(config: Config, kind: EngineKind, text: str, say: Callable[[str], None]) -> str:
+    """A file that leaves the nodes to the engine, with those that there are now. Others may join later."""
+    if kind.find_nodes is None:
+        raise InputError(f"nodes: discovered: the engine {config.engine} finds no nodes", hint="name them in the file")
+    found = with_found(text, kind.find_nodes(config))
+    count = len(found_in(found))
+    say(f"found {count} node{'' if count == 1 else 's'} of the cluster in Kubernetes")
+    return found
 
 
 def this_machine(config: Config, say: Callable[[str], None]) -> tuple[str, str]:
@@ -201,5 +210,10 @@ def describe_machine(gpus: list[Gpu]) -> str:
 
 ENGINES = {
     LOCAL: EngineKind(lambda config: local_capabilities(), local_engine, this_machine),
-    KUBERNETES: EngineKind(lambda config: capabilities_of(config.kubernetes), kube_engine, nodes_of_kubernetes),
+    KUBERNETES: EngineKind(
+        lambda config: capabilities_of(config.kubernetes),
+        kube_engine,
+        lambda config, say: ("kubernetes", "nodes: discovered\n"),
+        lambda config: find_nodes(config.kubernetes),
+    ),
 }

@@ -113,6 +113,8 @@ class TaskRoleSchema(Answer):
     gpu_type: str
     gpu_milli: int
     gpu_mem_gib: float
+    node_tags: list[str]
+    extras: dict[str, int]
     cpu: float
     memory_gib: float
     ports: dict[str, int]

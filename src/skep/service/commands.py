@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -31,7 +31,7 @@ from skep.core.events import (
 from skep.core.job import Job, JobState
 from skep.core.model import JobSpec
 from skep.files.text import Texts
-from skep.jobs.core import Needed, groups_of, says_more, task_name, to_core
+from skep.jobs.core import PODS, Needed, groups_of, says_more, task_name, to_core
 from skep.jobs.request import Request
 from skep.policies.registry import Setting
 from skep.policies.replica import Replica
@@ -41,12 +41,14 @@ from skep.service.book import LIMIT, Record, new_row
 from skep.service.planning import error_text
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.turn import NotYet, Turn
-from skep.service.writer import Writer
+
+if TYPE_CHECKING:
+    from skep.service.writer import Writer
 
 TASKS_MAX = 200_000
 """The most tasks of one submission."""
 
-Prepare = Callable[[Writer, Turn], object]
+Prepare = Callable[["Writer", Turn], object]
 
 
 def submit(requests: list[Request], who: str, key: str, sight: Sight = EVERYTHING) -> Prepare:
@@ -86,13 +88,14 @@ def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight)
     seen: set[object] = set()
     named: dict[str, Needed] = {}
     """The jobs of this submission: later ones may need earlier ones."""
+    in_pods = any(PODS in node.extras_free for node in writer.state.cluster.nodes)
     refuse_many(requests)
     writer.limits.check(requests)
     for number, request in enumerate(writer.lock.in_pieces(requests)):
         refuse_beyond(request, writer.capabilities, writer.ground.layout)
         needs = _resolve_needs(writer, turn, request, named, sight)
         job_id = str(writer.next_job + number)
-        specs = to_core(request, job_id, needs)
+        specs = to_core(request, job_id, needs, in_pods=in_pods)
         for spec in specs:
             kind = (spec.model, spec.shapes, spec.vc, spec.pinned, spec.priority < 0, spec.min_gpus, spec.max_gpus)
             if kind not in seen:
@@ -381,7 +384,7 @@ def described(spec: str, files: dict[str, str]) -> str:
 def apply_cluster(text: str, name: str, who: str) -> Prepare:
     def prepare(writer: Writer, turn: Turn) -> None:
         turn.alone()
-        event = guarded(writer, lambda: make_cluster(text, name))
+        event = guarded(writer, lambda: make_cluster(writer.found.fill(text), name))
         compare(writer, event)
         turn.changes.append(writer.with_nodes(event))
         turn.notify("cluster", f"{described(name, event.files)} instead of {writer.ground.name}", None, who)
@@ -391,7 +394,7 @@ def apply_cluster(text: str, name: str, who: str) -> Prepare:
 
 def changes_of(writer: Writer, text: str, name: str) -> list[str]:
     """What another cluster would change, in sentences. Raises if jobs are in the way."""
-    return compare(writer, guarded(writer, lambda: make_cluster(text, name)))
+    return compare(writer, guarded(writer, lambda: make_cluster(writer.found.fill(text), name)))
 
 
 def compare(writer: Writer, event: ClusterChanged) -> list[str]:

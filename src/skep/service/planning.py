@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from skep.clusters.discovered import Discovery, read_discovery
 from skep.clusters.read import read_text
 from skep.core.cells.layout import Layout
 from skep.core.checked import BadPlan, checked_plan
@@ -150,6 +151,8 @@ class Ground(msgspec.Struct):
     text: str = ""
     policy: str = ""
     layout: Layout | None = None
+    discovery: Discovery | None = None
+    """How the nodes that the engine finds become those of the cluster; None: the file names them."""
     files: dict[str, dict[str, str]] = {}
     """The text of each file of the `policy`, the `previous` one, and the policies in the `cluster`, by path."""
     offers: frozenset[Need] = frozenset(Need)
@@ -160,6 +163,7 @@ class Ground(msgspec.Struct):
 
     def read(self) -> Cluster:
         cluster, self.layout = read_text(self.text, self.name)
+        self.discovery = read_discovery(self.text)
         self._guaranteed = None
         return cluster
 

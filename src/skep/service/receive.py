@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from skep.core.allocation import Seat, lowest_bits
+from skep.core.allocation import Seat, lowest_bits, part_of_extras
 from skep.core.cluster import Allocation, Cluster, Slice, bits
 from skep.core.events import (
     Event,
@@ -15,8 +15,6 @@ from skep.core.events import (
     JobHeld,
     NodeBack,
     NodeConditions,
-    NodeJoined,
-    NodeLeft,
     NodeLost,
     OthersChanged,
     ProgressReported,
@@ -48,7 +46,6 @@ from skep.core.reports import (
     Started,
     Suspended,
 )
-from skep.core.state import State
 from skep.jobs.exits import classify, react
 from skep.service.book import Record
 
@@ -85,6 +82,8 @@ def receive(writer: Writer, now_s: float, report: Report) -> Received | None:
         is_news = is_news and not (isinstance(report, NodeBack) and report.node in state.health.said_lost)
         return Received([report]) if is_news and report.node in state.cluster.by_name else None
     if isinstance(report, NodeConditions):
+        if not has_vcs:  # a taint is a tag there, which a job may tolerate
+            report = NodeConditions(report.node, tuple(each for each in report.conditions if each[:6] != "taint "))
         is_news = report.conditions != state.health.conditions.get(report.node, ())
         return Received([report]) if is_news and report.node in state.cluster.by_name else None
     if isinstance(report, OthersChanged):
@@ -138,32 +137,6 @@ class Work:
         if last is not None and last.work_s is not None:
             self.done_s = last.work_s
             self.saved_s = job.saved_s if last.saved_s is None else last.saved_s
-
-
-def news_of_nodes(state: State, reports: list[Report]) -> list[Membership]:
-    """Nodes that an engine has found, found changed, or no longer finds. Known facts are dropped."""
-    found: dict[str, Membership] = {}
-    for report in reports:
-        if isinstance(report, Membership):
-            name = report.node if isinstance(report, NodeLeft) else report.spec.name
-            found[name] = report
-    return [report for name, report in found.items() if is_news(state, name, report)]
-
-
-def is_news(state: State, name: str, report: Membership) -> bool:
-    """Compared with the pending change of the node, if one waits for jobs to exit."""
-    node = state.cluster.by_name.get(name)
-    known = state.health.changes.get(name, node.spec if node is not None else None)
-    return known != (None if isinstance(report, NodeLeft) else report.spec)
-
-
-def node_notice(event: Membership) -> tuple[str, str]:
-    """For people: the kind, and a sentence."""
-    if isinstance(event, NodeLeft):
-        return "left", f"{event.node} leaves the cluster"
-    spec = event.spec
-    what = f"{spec.gpus} GPU{'' if spec.gpus == 1 else 's'}" + (f" of type {spec.gpu_type}" if spec.gpu_type else "")
-    return ("joined" if isinstance(event, NodeJoined) else "changed"), f"{spec.name} has {what}"
 
 
 def stop_overruns(writer: Writer, turn: Turn, reports: list[Report]) -> None:
@@ -270,6 +243,7 @@ def slice_of(terms: Slice, node: int, seats: list[Seat]) -> Slice:
         tasks=len(seats),
         cpu_milli=terms.cpu_milli // terms.tasks * len(seats),
         memory_mib=terms.memory_mib // terms.tasks * len(seats),
+        extras=part_of_extras(terms, len(seats), terms.tasks),
     )
 
 

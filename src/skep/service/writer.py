@@ -46,10 +46,11 @@ from skep.core.weights import EQUAL, Weights
 from skep.jobs.request import UNLIMITED, LimitRules, Request
 from skep.policies.idle import NO_POLICY
 from skep.service.book import Book, Record, owner_of, shown_state
+from skep.service.found import FoundNodes
 from skep.service.limits import Limiter
 from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
 from skep.service.progress import Measure, PresentFigures, Reports, nobody_measured
-from skep.service.receive import Received, news_of_nodes, node_notice, receive, stop_overruns
+from skep.service.receive import Received, receive, stop_overruns
 from skep.service.recover import recover, wanted
 from skep.service.solvers import Question
 from skep.service.store import Notice, Snapshot, Store, Writes
@@ -141,6 +142,7 @@ class Writer:
                 self._open(turn, opening)
             else:
                 self._take_up(turn)
+        self.found = FoundNodes(self.ground.text)
         if turn.has_writes:
             store.commit(turn.writes)
 
@@ -219,11 +221,10 @@ class Writer:
         stop_overruns(self, turn, reports)
         turn.events += self._refresh(turn, self._launching(turn, reports))
         actions: list[Action | Cluster] = []
-        if nodes := news_of_nodes(self.state, reports):
+        if nodes := self.found.changes(self, turn, reports):
             actions += self._take_in(turn, received)  # first what has ended
-            actions += self._change(turn, [*nodes])
-            for event in nodes:
-                turn.notify(*node_notice(event))
+            for events in nodes:
+                actions += self._change(turn, events)
         if Looked() in reports:
             # Everything that had ended when the timers became due is known now, and comes first.
             self._is_looking = False
@@ -235,6 +236,8 @@ class Writer:
         actions += self._take_in(turn, received)
         if self.state.health.changes and (ready := changes_due(self.state)):
             actions += self._change(turn, [*ready])
+        for events in self.found.catch_up(self, turn, reports):
+            actions += self._change(turn, events)
         if len(self.state.jobs) - len(self.book.by_member) >= 2 * ENDED_KEPT:
             actions += self.step(turn, [JobsForgotten(self._ended()[:-ENDED_KEPT])], None)
         return actions

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from live_world import LiveWorld, request
 from tests.support.snapshot import snapshot
 
+from skep.clusters.discovered import with_found
 from skep.core.cluster import NodeSpec
 from skep.core.errors import Conflict
 from skep.core.events import (
@@ -23,12 +25,14 @@ from skep.core.events import (
 from skep.core.others import NodeUse
 from skep.core.record import decode
 from skep.core.reports import Exited
+from skep.jobs.request import TaskRole
 from skep.service import commands
 from skep.service.recover import recompute, recover
 
 LAB = "nodes: [{count: 2, name: n, gpus: 4}]\n"
 MORE = "nodes: [{name: first, gpus: 4}, {count: 2, name: n, gpus: 4}]\n"
 VCS = "vcs: {red: 1 node, blue: 1 node}\n"
+FOUND = with_found("nodes: discovered\n", [NodeSpec("n0", 4), NodeSpec("n1", 4)])
 
 
 def check_log(world: LiveWorld) -> None:
@@ -80,7 +84,7 @@ def test_a_node_in_use_is_not_taken_away_by_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["fifo", "tiresias-l:queues=100+1000", "afs-l", "drf"])
 def test_an_engine_that_discovers_nodes(tmp_path: Path, policy: str) -> None:
-    world = LiveWorld(tmp_path, cluster=LAB, policy=policy)
+    world = LiveWorld(tmp_path, cluster=FOUND, policy=policy)
     running, waits = world.submit(request(gpus=8, expect_s=50.0), request(gpus=3, expect_s=90.0))
     world.settle()
     new = NodeSpec("new", 4)
@@ -109,8 +113,62 @@ def test_an_engine_that_discovers_nodes(tmp_path: Path, policy: str) -> None:
     check_log(world)
 
 
+def test_of_a_file_that_names_its_nodes_the_engine_tells_tags_and_extras_only(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, cluster=LAB)
+    about = NodeSpec("n1", 64, "other", tags=("zone=a",), extras=(("rdma/hca", 2),))
+    world.tell(NodeJoined(NodeSpec("new", 4)), NodeJoined(about), NodeLeft("n0"))
+    assert list(world.writer.state.cluster.by_name) == ["n0", "n1"]
+    assert world.writer.state.cluster.by_name["n1"].spec == NodeSpec("n1", 4, tags=about.tags, extras=about.extras)
+    role = TaskRole(gpus=1, command="x", node_tags=("zone=a",), extras={"rdma/hca": 1})
+    jobs = world.submit(*[msgspec.structs.replace(request(gpus=1), tasks={"main": role})] * 3)
+    world.settle()
+    assert [names(world, job) for job in jobs] == [["n1"], ["n1"], []], "two have its extras"
+    check_log(world)
+
+
+def test_a_node_joins_with_its_conditions_and_what_others_use(tmp_path: Path) -> None:
+    world = LiveWorld(tmp_path, cluster=FOUND)
+    world.submit(request(gpus=8))
+    bad, full, good = world.submit(*[request(gpus=4)] * 3)
+    world.settle()
+    world.tell(NodeJoined(NodeSpec("bad", 4)), NodeConditions("bad", ("not-ready",)))
+    world.tell(NodeJoined(NodeSpec("full", 4)), OthersChanged("full", (NodeUse(count=1),)))
+    world.settle()
+    assert [names(world, job) for job in (bad, full, good)] == [[], [], []]
+    world.tell(NodeConditions("bad", ()), OthersChanged("full", ()))
+    world.settle()
+    assert [names(world, job) for job in (bad, full, good)] == [["bad"], ["full"], []]
+    check_log(world)
+
+
+def test_cells_of_virtual_clusters_follow_nodes_that_are_discovered(tmp_path: Path) -> None:
+    text = "nodes: discovered\nlabels: {rack: where}\ngpu_types: {big: a100}\nvcs: {red: 1 node, blue: 1 node}\n"
+    found = [NodeSpec(f"n{each}", 4, "BIG", tags=(f"where=r{each}",)) for each in range(3)]
+    world = LiveWorld(tmp_path, cluster=with_found(text, found[:2]))
+    jobs = world.submit(request(gpus=4, vc="red"), request(gpus=4, vc="red"))
+    jobs += world.submit(request(gpus=4, vc="blue"))
+    world.settle()
+    world.tell(NodeJoined(found[2]))
+    world.settle()
+    assert [world.state(job) for job in jobs] == ["running"] * 3
+    assert world.writer.state.cluster.by_name["n2"].spec.gpu_type == "a100"
+    assert world.writer.state.cluster.by_name["n2"].spec.within[-1][1] == "r2"
+    world.tell(NodeLeft("n1"))
+    (there,) = [job for job in jobs if names(world, job) == ["n1"]]
+    assert world.state(there) == "running", "until its job has gone"
+    world.tell(Exited(there, 1, 137, cause="node-lost"))
+    world.settle()
+    assert "n1" not in world.writer.state.cluster.by_name
+    assert world.writer.ground.layout is not None
+    world.tell(NodeLeft("n2"))
+    assert set(world.writer.ground.guaranteed()) == {"red", "blue"}, "they do not fit one node: the cells stay"
+    check_log(world)
+    world.crash()
+    check_log(world)
+
+
 def test_virtual_clusters_go_on_with_a_node_that_no_file_knows(tmp_path: Path) -> None:
-    world = LiveWorld(tmp_path, cluster=LAB + VCS)
+    world = LiveWorld(tmp_path, cluster=FOUND + VCS)
     owner, borrower = world.submit(request(gpus=4, vc="red"), request(gpus=4, vc="red"))
     other = world.submit(request(gpus=4, vc="blue"))[0]
     world.settle()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from skep.core.allocation import part_of_extras
 from skep.core.cells.cells import Cells
 from skep.core.cells.chain import Chain
 from skep.core.cells.layout import Layout
@@ -81,6 +82,7 @@ def part_of(like: Slice, node: int, mask: int) -> Slice:
         gpus=mask,
         cpu_milli=like.cpu_milli * count // total,
         memory_mib=like.memory_mib * count // total,
+        extras=part_of_extras(like, count, total),
         tasks=like.tasks * count // total,
     )
 
@@ -90,7 +92,7 @@ def node_spec(
 ) -> NodeSpec:
     """A cell, physical or virtual, as a node."""
     sku = layout.skus.get(chain.types[0])
-    gpus = cell.leaf_count
+    gpus, size = cell.leaf_count, chain.cells[chain.node_level][0].leaf_count
     inner = []
     below = cell.children
     while below and below[0].children:
@@ -105,6 +107,8 @@ def node_spec(
         within=around,
         inner=tuple(inner),
         speeds=sku.speeds if sku is not None else (),
+        tags=layout.tags.get(chain.name, ()),
+        extras=tuple((name, count * gpus // size) for name, count in layout.extras.get(chain.name, ())),
     )
 
 

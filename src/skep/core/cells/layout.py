@@ -65,6 +65,10 @@ class Layout(msgspec.Struct):
     vcs: dict[str, VcLayout] = {}
     skus: dict[str, Sku] = {}
     name: str = ""
+    tags: dict[str, tuple[str, ...]] = {}
+    """By chain, the tags that all of its nodes have."""
+    extras: dict[str, tuple[tuple[str, int], ...]] = {}
+    """By chain, the extras that all of its nodes have."""
 
     def chain_types(self, chain: str) -> list[CellType]:
         """The types of a chain from the GPU upwards; level n is at index n - 1."""

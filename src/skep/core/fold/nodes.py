@@ -38,13 +38,16 @@ def node_back(state: State, event: NodeBack) -> None:
 
 
 def node_conditions(state: State, event: NodeConditions) -> None:
-    if event.node not in state.cluster.by_name:
+    """Of a node that joins at the same instant too."""
+    is_there = event.node in state.cluster.by_name
+    if not is_there and event.node not in state.health.changes:
         return
     if event.conditions:
         state.health.conditions[event.node] = event.conditions
     else:
         state.health.conditions.pop(event.node, None)
-    follow_node(state, event.node)
+    if is_there:
+        follow_node(state, event.node)
 
 
 def node_drained(state: State, event: NodeDrained) -> None:
@@ -78,8 +81,11 @@ def node_left(state: State, event: NodeLeft) -> None:
 
 
 def others_changed(state: State, event: OthersChanged) -> None:
-    if event.node in state.cluster.by_name:
+    """Of a node that joins at the same instant too: that is booked when it is there."""
+    is_there = event.node in state.cluster.by_name
+    if is_there or event.node in state.health.changes:
         known = state.health.others.setdefault(event.node, Others(()))
         known.uses = event.uses
+    if is_there:
         state.health.crowded.add(event.node)
         state.wake().nodes_changed = True

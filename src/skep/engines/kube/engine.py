@@ -16,10 +16,9 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
 from skep.core.actions import Action, Setting
-from skep.core.cluster import Cluster
+from skep.core.cluster import Cluster, NodeSpec
 from skep.core.errors import InputError, NotFound
 from skep.core.model import GroupRef
 from skep.core.ports import Capability, TaskEnvironment, Wanted
@@ -28,9 +27,9 @@ from skep.engines.kube.api import Api, ApiError
 from skep.engines.kube.credentials import find_credentials
 from skep.engines.kube.gang import GONE, GangStarter
 from skep.engines.kube.lease import KubeFence
-from skep.engines.kube.nodes import NodeReadiness, node_entry
-from skep.engines.kube.objects import KubeNode, KubePod, NodeList
-from skep.engines.kube.pods import GPU, JOB, LAUNCH, STORE, PodMaker
+from skep.engines.kube.nodes import KubeNodes, node_spec
+from skep.engines.kube.objects import ForeignPod, KubeNode, KubePod, NodeList
+from skep.engines.kube.pods import JOB, LAUNCH, STORE, PodMaker
 from skep.engines.kube.runs import KubeRuns
 from skep.engines.kube.settings import VISIBLE, KubeSettings
 from skep.engines.kube.watch import KubeWatch
@@ -72,8 +71,17 @@ class KubeEngine(StoredJobs):
         maker = PodMaker(settings, store, self.api.namespace)
         starter = GangStarter(self.api, self._allow)
         self.runs = KubeRuns(self.folder, cluster, request_of, maker, starter, self.pods.items, self._ask)
-        self.health = NodeReadiness(settings.unreachable_s, self._ask, self.runs)
-        self.nodes: KubeWatch[KubeNode] = KubeWatch(self.api, "/api/v1/nodes", KubeNode, self.health.on_change)
+        self.health = KubeNodes(settings.unreachable_s, self._ask, self.runs)
+        self.nodes: KubeWatch[KubeNode] = KubeWatch(self.api, "/api/v1/nodes", KubeNode, self.health.on_node)
+        self.others: KubeWatch[ForeignPod] = KubeWatch(
+            self.api,
+            "/api/v1/pods",
+            ForeignPod,
+            self.health.on_pod,
+            is_everywhere=True,
+            labelSelector=f"{STORE}!={store}",
+            fieldSelector="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
+        )
         try:
             self.fence = connect(self.api, lambda: self._open(store, is_new))
         except InputError:
@@ -86,9 +94,14 @@ class KubeEngine(StoredJobs):
     def _open(self, store: str, is_new: bool) -> KubeFence:
         self.api.get(f"/api/v1/namespaces/{self.api.namespace}/pods", limit=1)
         fence = KubeFence(self.api, store, self._on_lost, is_new=is_new)
-        self.pods.start()
-        self.nodes.start()
+        for watch in self.watches:
+            watch.start()
         return fence
+
+    @property
+    def watches(self) -> list[KubeWatch[Any]]:
+        """Pods of others before nodes, so that a node joins with what they use there."""
+        return [self.pods, self.others, self.nodes]
 
     # Commands; any thread.
 
@@ -112,7 +125,7 @@ class KubeEngine(StoredJobs):
         self._ask(self.runs.restore, node)
 
     def use_cluster(self, cluster: Cluster) -> None:
-        self._ask(setattr, self.runs, "cluster", cluster)
+        self._ask(self._use_cluster, cluster)
 
     def look(self, job_ids: Collection[str]) -> None:
         """The watch reports everything; its pods are asked for what it may have missed."""
@@ -127,7 +140,7 @@ class KubeEngine(StoredJobs):
             threading.Thread(target=self.folder.remove_aside, name="skep-kube-remove", daemon=True).start()
 
     def problems(self) -> list[str]:
-        found = [f"Kubernetes: {watch.problem}" for watch in (self.pods, self.nodes) if watch.problem]
+        found = [f"Kubernetes: {watch.problem}" for watch in self.watches if watch.problem]
         if self.fence.epoch and not self.fence.may_act():
             found.append("Kubernetes: the Lease could not be renewed; nothing is started or stopped")
         return found
@@ -143,8 +156,8 @@ class KubeEngine(StoredJobs):
         self._close_all()
 
     def _close_all(self) -> None:
-        self.pods.close()
-        self.nodes.close()
+        for watch in self.watches:
+            watch.close()
         self.health.close()
         for run in self.runs.by_job.values():
             for copy in list(run.copies.values()):
@@ -206,7 +219,13 @@ class KubeEngine(StoredJobs):
         except Exception:
             log.exception("the Kubernetes engine failed at one job and continues: %s", args)
 
+    def _use_cluster(self, cluster: Cluster) -> None:
+        new = cluster.by_name.keys() - self.runs.cluster.by_name.keys()
+        self.runs.cluster = cluster
+        self.health.tell_all(sorted(new))
+
     def _take_up(self, wanted: Wanted) -> None:
+        self.health.begin()
         for node in sorted(wanted.lost):
             self.runs.lose(node)
         self.runs.sweep(wanted.known)
@@ -257,21 +276,16 @@ class KubeEngine(StoredJobs):
 def capabilities_of(settings: KubeSettings) -> frozenset[Capability]:
     """Which GPUs a task has is known only if Skep chooses them."""
     exact = {Capability.EXACT_GPUS} if settings.gpus == VISIBLE else set()
-    return frozenset({Capability.MIGRATE, Capability.RESIZE, Capability.LOGS, Capability.IMAGES, *exact})
+    usual = {Capability.MIGRATE, Capability.RESIZE, Capability.LOGS, Capability.IMAGES, Capability.NODES}
+    return frozenset({*usual, *exact})
 
 
-def describe_nodes(settings: KubeSettings) -> tuple[str, int]:
-    """The nodes that have GPUs as a cluster file, and their number."""
+def find_nodes(settings: KubeSettings) -> list[NodeSpec]:
+    """The nodes that there are now."""
     api = Api(find_credentials(settings.kubeconfig, settings.context, settings.namespace))
     with contextlib.closing(api):
         found: list[KubeNode] = connect(api, lambda: msgspec.json.decode(api.get("/api/v1/nodes"), type=NodeList).items)
-    nodes = [node_entry(node) for node in found if int(node.status.allocatable.get(GPU, "0"))]
-    if not nodes:
-        raise InputError(
-            f"no node of Kubernetes has {GPU}",
-            hint="is the device plugin installed? A cluster file (--cluster) may also name the nodes",
-        )
-    return str(yaml.safe_dump({"nodes": nodes}, sort_keys=False)), len(nodes)
+    return [node_spec(node) for node in found]
 
 
 def connect(api: Api, first: Callable[[], Found]) -> Found:

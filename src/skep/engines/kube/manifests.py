@@ -26,7 +26,8 @@ def rules_in_namespace(namespace: str) -> list[Manifest]:
     ]
 
 
-RULES_OF_CLUSTER = [rule("", ["nodes"], ["list", "watch"])]
+RULES_OF_CLUSTER = [rule("", ["nodes", "pods"], ["list", "watch"])]
+"""Pods of others use GPUs too."""
 
 
 def manifests(namespace: str, image: str, size: str) -> list[Manifest]:

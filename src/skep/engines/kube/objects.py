@@ -53,6 +53,9 @@ class ResourceLimits(msgspec.Struct, frozen=True):
     limits: dict[str, str] = {}
     requests: dict[str, str] = {}
 
+    def asked(self) -> dict[str, str]:
+        return {**self.limits, **self.requests}
+
 
 class ContainerSpec(msgspec.Struct, frozen=True):
     name: str = ""
@@ -63,6 +66,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     scheduler_name: str = ""
     containers: list[ContainerSpec] = []
+    init_containers: list[ContainerSpec] = []
 
 
 class KubePod(msgspec.Struct, frozen=True):
@@ -88,6 +92,22 @@ class KubePod(msgspec.Struct, frozen=True):
         return self.status.phase in ("Succeeded", "Failed") or self.terminated is not None
 
 
+class PodPhase(msgspec.Struct, frozen=True):
+    phase: str = "Pending"
+
+
+class ForeignPod(msgspec.Struct, frozen=True):
+    """A pod that is not one of ours: what it uses of its node."""
+
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodPhase = PodPhase()
+
+    @property
+    def is_over(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+
 class Condition(msgspec.Struct, frozen=True):
     type: str = ""
     status: str = ""
@@ -96,6 +116,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 class Taint(msgspec.Struct, frozen=True):
     key: str = ""
+    value: str = ""
     effect: str = ""
 
 

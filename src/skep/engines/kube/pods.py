@@ -117,6 +117,7 @@ class PodMaker:
         if place.gpus:
             del env["CUDA_VISIBLE_DEVICES"]  # counted on the node; inside the container they begin at 0
         amounts = amounts_of(role.cpu, role.memory_gib)
+        amounts |= {name: f"{count}Mi" if in_mib(name) else str(count) for name, count in role.extras.items()}
         if place.gpus and self.settings.gpus == PLUGIN:
             amounts[GPU] = str(len(place.gpus))
         limits = {name: amount for name, amount in amounts.items() if name != "cpu"}
@@ -176,3 +177,8 @@ def amounts_of(cpu: float, memory_gib: float) -> dict[str, str]:
     if memory_gib:
         amounts["memory"] = f"{math.ceil(memory_gib * 1024)}Mi"
     return amounts
+
+
+def in_mib(name: str) -> bool:
+    """Whether this resource is counted in MiB; others are counted one by one."""
+    return name == "ephemeral-storage" or name.startswith("hugepages-")

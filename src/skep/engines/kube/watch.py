@@ -55,9 +55,13 @@ class KubeWatch(Generic[Item]):
         path: str,
         kind: type[Item],
         on_change: Callable[[Item | None, Item | None], None],
+        *,
+        is_everywhere: bool = False,
         **query: str,
     ) -> None:
+        """`is_everywhere`: names are not unique, so that `items` are by uid."""
         self.api, self.path, self.query = api, path, query
+        self._key: Callable[[ObjectMeta], str] = (lambda meta: meta.uid) if is_everywhere else (lambda meta: meta.name)
         self.items: dict[str, Item] = {}
         self.lists = 0
         self.problem = ""
@@ -66,6 +70,7 @@ class KubeWatch(Generic[Item]):
         self._page: msgspec.json.Decoder[Any] = msgspec.json.Decoder(page)
         self._item: msgspec.json.Decoder[Item] = msgspec.json.Decoder(kind)
         self._change = msgspec.json.Decoder(WatchedChange)
+        self._about = msgspec.json.Decoder(ObjectOfWatch)
         self._closing = threading.Event()
         self._stream: ApiStream | None = None
         self._thread = threading.Thread(target=self._run, name=f"skep-kube-{kind.__name__}", daemon=True)
@@ -82,7 +87,7 @@ class KubeWatch(Generic[Item]):
         while True:
             query = {**self.query, "limit": PAGE, **({"continue": more} if more else {})}
             page = self._page.decode(self.api.get(self.path, **query))
-            found |= {item.metadata.name: item for item in page.items}
+            found |= {self._key(item.metadata): item for item in page.items}
             more, version = page.metadata.next, str(page.metadata.resource_version)
             if not more:
                 break
@@ -139,14 +144,14 @@ class KubeWatch(Generic[Item]):
             self._stream.close()
         for line in self._stream.lines():
             change = self._change.decode(line)
-            about = msgspec.json.decode(change.object, type=ObjectOfWatch)
+            about = self._about.decode(change.object)
             if change.type == "ERROR":
                 raise ApiError(about.code, "", "the watch ended with an error")
             version = about.metadata.resource_version or version
             if change.type in ("ADDED", "MODIFIED"):
-                self._put(about.metadata.name, self._item.decode(change.object))
+                self._put(self._key(about.metadata), self._item.decode(change.object))
             elif change.type == "DELETED":
                 last = self._item.decode(change.object)
-                self.items[about.metadata.name] = last
-                self._put(about.metadata.name, None)
+                self.items[self._key(about.metadata)] = last
+                self._put(self._key(about.metadata), None)
         return version

@@ -21,7 +21,7 @@ from skep.core.view import JobView, NodeView, Trigger, View
 from skep.policies.adjust.base import Walked
 from skep.policies.adjust.effects import Effects, is_settled
 from skep.policies.place import Place
-from skep.policies.place.base import role_slice
+from skep.policies.place.base import has_tags, role_slice
 
 Masks = Mapping[int, int]
 """GPUs as bits, by node."""
@@ -160,10 +160,11 @@ def by_gpus(view: View, masks: Masks) -> list[NodeView]:
 def usable(node: NodeView, role: Role, depth: int, mask: int) -> Iterator[int]:
     """The GPUs among these on which this many workers of the role fit."""
     cpu_milli, memory_mib, gpu_mem_mib = (each * depth for each in needs(role))
-    most = WHOLE
+    most = WHOLE if has_tags(node, role.tags) else 0
     if cpu_milli:
         most = min(most, node.cpu_free // cpu_milli)
     if memory_mib:
         most = min(most, node.memory_free // memory_mib)
+    most = min([most, *(node.extras_free.get(name, 0) // (count * depth) for name, count in role.extras)])
     free = bits(mask & node.free_with(gpu_mem_mib))
     return (gpu for gpu, _ in zip(free, range(most), strict=False))

@@ -13,12 +13,12 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from skep.core.cluster import WHOLE, Allocation, Slice, bits, lowest_bits
-from skep.core.model import Role, Shape
+from skep.core.model import Extras, Role, Shape
 from skep.core.needs import Need
 from skep.core.plan import Plan
 from skep.core.share import EXCLUSIVE, MODES
 from skep.core.standstill import Standstills
-from skep.core.tasks import needs
+from skep.core.tasks import needs, times
 from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
 
 Picks = list[tuple[NodeView, int]]
@@ -283,6 +283,8 @@ def gpus_with_room(search: Search, role: Role, tasks: int, used: dict[int, int])
 
 def capacity(node: NodeView, role: Role) -> int:
     """The number of tasks of this role that would fit on the node now."""
+    if not has_tags(node, role.tags):
+        return 0
     cpu_milli, memory_mib, gpu_mem_mib = needs(role)
     limits = [role.count]
     if role.gpus:
@@ -291,17 +293,28 @@ def capacity(node: NodeView, role: Role) -> int:
         limits.append(node.cpu_free // cpu_milli)
     if memory_mib:
         limits.append(node.memory_free // memory_mib)
+    limits += [node.extras_free.get(name, 0) // count for name, count in role.extras]
     return min(limits)
 
 
 def has_books(node: NodeView, role: Role, tasks: int) -> bool:
     cpu_milli, memory_mib, _ = needs(role)
-    return cpu_milli * tasks <= node.cpu_free and memory_mib * tasks <= node.memory_free
+    is_enough = cpu_milli * tasks <= node.cpu_free and memory_mib * tasks <= node.memory_free
+    return is_enough and has_tags(node, role.tags) and has_extras(node, times(role.extras, tasks))
+
+
+def has_tags(node: NodeView, needed: tuple[str, ...]) -> bool:
+    return not needed or bool(node.pool.tagged(needed) & node.bit)
+
+
+def has_extras(node: NodeView, extras: Extras) -> bool:
+    return not extras or all(count <= node.extras_free.get(name, 0) for name, count in extras)
 
 
 def is_idle(node: NodeView) -> bool:
     spec = node.spec
-    return node.free == node.gpu_count and node.cpu_free == spec.cpu_milli and node.memory_free == spec.memory_mib
+    is_free = node.free == node.gpu_count and node.cpu_free == spec.cpu_milli and node.memory_free == spec.memory_mib
+    return is_free and (not spec.extras or node.extras_free == dict(spec.extras))
 
 
 def role_slice(node: NodeView, role: Role, number: int, tasks: int, mask: int) -> Slice:
@@ -315,4 +328,5 @@ def role_slice(node: NodeView, role: Role, number: int, tasks: int, mask: int) -
         memory_mib=memory_mib * tasks,
         role=number,
         tasks=tasks,
+        extras=times(role.extras, tasks) if role.extras else (),
     )

@@ -18,7 +18,7 @@ from skep.core.model import Shape
 from skep.core.plan import Plan
 from skep.core.tasks import Task, Unit, fits_nodes, units_of
 from skep.core.view import ClusterView, JobView, NodeView, PoolView
-from skep.policies.place.base import Picks, Place, role_slice
+from skep.policies.place.base import Picks, Place, has_extras, has_tags, role_slice
 from skep.policies.place.board import Board, Entry
 from skep.policies.place.simple import Consolidate
 
@@ -156,13 +156,16 @@ def could_hold(pools: Sequence[PoolView], unit: Unit) -> bool:
         and node.spec.cpu_milli >= task.cpu_milli
         and node.spec.memory_mib >= task.memory_mib
         and node.spec.gpu_mem_mib >= task.gpu_mem_mib
+        and has_tags(node, task.tags)
+        and all(count <= dict(node.spec.extras).get(name, 0) for name, count in task.extras)
         for pool in pools
         for node in pool.nodes
     )
 
 
 def has_books(node: NodeView, task: Task) -> bool:
-    return task.cpu_milli <= node.cpu_free and task.memory_mib <= node.memory_free
+    is_enough = task.cpu_milli <= node.cpu_free and task.memory_mib <= node.memory_free
+    return is_enough and has_tags(node, task.tags) and has_extras(node, task.extras)
 
 
 def roomy_parts(node: NodeView, task: Task) -> list[tuple[int, int]]:

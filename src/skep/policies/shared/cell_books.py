@@ -19,6 +19,7 @@ from skep.core.cluster import TRIAL, Allocation, Cluster, Slice, bits
 from skep.core.errors import InvariantBroken
 from skep.core.refusal import Cause
 from skep.core.view import ClusterView, NodeView
+from skep.policies.place.base import has_extras
 from skep.policies.shared.clusters import Gpus, VcBooks
 
 Lent = dict[int, set[int]]
@@ -248,7 +249,7 @@ def with_cpu_pieces(physical: Allocation, virtual: Allocation, cluster: ClusterV
             slices.append(msgspec.structs.replace(piece, node=node.index))
         else:  # guaranteed by the VC and fragmented: it runs where it can, and is not booked
             first = next((node for node in cluster.nodes if node.is_up), cluster.nodes[0])
-            slices.append(msgspec.structs.replace(piece, node=first.index, cpu_milli=0, memory_mib=0))
+            slices.append(msgspec.structs.replace(piece, node=first.index, cpu_milli=0, memory_mib=0, extras=()))
     return msgspec.structs.replace(physical, slices=tuple(slices))
 
 
@@ -267,7 +268,8 @@ def seats_behind(allocation: Allocation, leaves: list[PhysicalCell]) -> tuple[Se
 
 
 def has_room(node: NodeView, piece: Slice) -> bool:
-    return node.is_up and node.cpu_free >= piece.cpu_milli and node.memory_free >= piece.memory_mib
+    is_enough = node.cpu_free >= piece.cpu_milli and node.memory_free >= piece.memory_mib
+    return node.is_up and is_enough and has_extras(node, piece.extras)
 
 
 def is_usable(cell: PhysicalCell, chain: Chain) -> bool:

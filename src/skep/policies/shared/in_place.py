@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from skep.core.allocation import Allocation, Slice, gpus_in
+from skep.core.allocation import Allocation, Slice, gpus_in, part_of_extras
 from skep.core.cells.in_place import map_up
 from skep.core.cells.tree import FREE, GUARANTEED_MIN, OPPORTUNISTIC, PhysicalCell, VirtualCell, set_use
 from skep.core.view import JobView
@@ -93,6 +93,7 @@ class InPlace:
                 gpus=mask,
                 cpu_milli=piece.cpu_milli * mask.bit_count() // count,
                 memory_mib=piece.memory_mib * mask.bit_count() // count,
+                extras=part_of_extras(piece, mask.bit_count(), count),
                 tasks=piece.tasks * mask.bit_count() // count,
             )
             for node, mask in masks.items()
