@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -80,7 +80,7 @@ def names_of(jobs: Sequence[JobView], count: int | None = None) -> str:
 # What is short -------------------------------------------------------------------------------------------------------
 
 EXTRAS, TAGS = "extras", "nodes with its tags"
-RESOURCES: dict[str, dict[str, Any]] = {  # by the fields of a role and their values without it
+RESOURCES: dict[str, dict[str, float | tuple[()]]] = {  # by the fields of a role and their values without it
     "CPUs": {"cpu": 0.0},
     "memory": {"memory_gib": 0.0},
     "GPU memory": {"gpu_mem_gib": 0.0},
