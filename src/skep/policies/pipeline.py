@@ -227,6 +227,10 @@ class Pipeline(Declares):
     def walk_again(self) -> None:
         self.pending.epoch += 1
 
+    @property
+    def epoch(self) -> int:
+        return self.pending.epoch
+
     def running_jobs(self) -> Iterator[JobView]:
         return (entry[3] for entry in self.running.entries)
 

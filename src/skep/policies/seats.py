@@ -29,8 +29,8 @@ class SharedSeat:
         self.gpus = sum(mask.bit_count() for _, mask in key)
         self.members: list[JobView] = []
         self.mode = ""
-        self.load = 0.0
-        """The requested GPUs of its nodes in relation to those that they have."""
+        self.load: float | None = None
+        """The requested GPUs of its nodes in relation to those that they have, as it is listed; None: not listed."""
 
     @property
     def name(self) -> str:
@@ -49,7 +49,9 @@ class Seats:
         self.at_node: dict[int, dict[Key, SharedSeat]] = {}
         """The seats of each node."""
         self.by_load: dict[int, dict[float, list[Key]]] = {}
-        """Seats by GPUs and load, sorted."""
+        """Seats by GPUs and load, sorted; up to date but for those of `stale` nodes."""
+        self.stale: set[int] = set()
+        """Nodes whose seats have come, gone or changed their load."""
         self.by_size: dict[tuple[int, int], list[Key]] = {}
         """Seats by (GPUs, members), sorted."""
         self.jobs: dict[int, JobView] = {}
@@ -122,6 +124,11 @@ class Seats:
 
     def least_loaded(self, gpus: int, members_max: int) -> Iterator[SharedSeat]:
         """The same, those of the least loaded nodes first; of a node, those with the fewest members."""
+        for node in self.stale:
+            for seat in self.at_node.get(node, {}).values():
+                self._unweigh(seat)
+                self._weigh(seat)
+        self.stale.clear()
         for _, keys in sorted(self.by_load.get(gpus, {}).items()):
             for _, of_node in itertools.groupby(keys, key=lambda key: key[0][0]):
                 roomy = [seat for key in of_node if len((seat := self.seats[key]).members) < members_max]
@@ -142,7 +149,6 @@ class Seats:
             seat = self.seats[key] = SharedSeat(key)
             for node in seat.nodes:
                 self.at_node.setdefault(node, {})[key] = seat
-            self._weigh(seat)
         else:
             self._unlist(seat)
         bisect.insort(seat.members, job, key=lambda member: member.seq)
@@ -164,9 +170,7 @@ class Seats:
         """The job of this allocation has come or gone: the loads of its nodes change."""
         for piece in allocation.slices:
             self.asked[piece.node] = self.asked.get(piece.node, 0) + sign * piece.gpus.bit_count()
-            for seat in self.at_node.get(piece.node, {}).values():
-                self._unweigh(seat)
-                self._weigh(seat)
+            self.stale.add(piece.node)
 
     def _weigh(self, seat: SharedSeat) -> None:
         there = sum(self.nodes[node].gpu_count for node in seat.nodes)
@@ -174,6 +178,8 @@ class Seats:
         bisect.insort(self.by_load.setdefault(seat.gpus, {}).setdefault(seat.load, []), seat.key)
 
     def _unweigh(self, seat: SharedSeat) -> None:
+        if seat.load is None:
+            return
         keys = self.by_load[seat.gpus][seat.load]
         del keys[bisect.bisect_left(keys, seat.key)]
         if not keys:

@@ -82,6 +82,11 @@ class Walked(Protocol):
         ...
 
     @property
+    def epoch(self) -> int:
+        """Increases when something happens that could help a job which did not fit."""
+        ...
+
+    @property
     def seats(self) -> Seats:
         """The seats of running jobs."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from skep.core.job import JobState
 from skep.core.needs import Need
@@ -89,28 +89,36 @@ class LendHomes:
         the smallest that is large enough, the best served one first."""
         if job.id in self.promises.book or not job.spec.preemptible:
             return False
-        found = [owner for each in self.promises.spare.values() for owner in each.values() if owner.rank >= job.rank]
-        owners = [each for each in found if self._size(each) >= job.gpu_count and self._may_lend(view, walked, each)]
-        if not owners or self._has_turns(view, plan, job):
+        large = [jobs for gpus, jobs in self.promises.spare.items() if jobs and gpus >= job.gpu_count]
+        if not large or self._has_turns(view, plan, walked, job):
             return False
+        found = [owner for jobs in large for owner in jobs.values() if owner.rank >= job.rank]
+        owners = [owner for owner in found if self._may_lend(view, walked, owner)]
         now_s, behind_s = view.now_s, self.promises.deficits.of
         owners.sort(key=lambda each: (self._size(each), round(behind_s(each, now_s), 3), each.seq))
         if self.moves:
-            large = (owner for owner in owners if self._size(owner) >= 2 * job.gpu_count)
-            if any(self._give(view, plan, walked, job, owner, stops=False) for owner in large):
+            enough = (owner for owner in owners if self._size(owner) >= 2 * job.gpu_count)
+            if any(self._give(view, plan, walked, job, owner, stops=False) for owner in enough):
                 return True
         return any(self._give(view, plan, walked, job, owner, stops=True) for owner in owners)
 
     def _size(self, owner: JobView) -> float:
         return self.promises.asked[owner.id]
 
-    def _has_turns(self, view: View, plan: Plan, job: JobView) -> bool:
+    def _has_turns(self, view: View, plan: Plan, walked: Walked, job: JobView) -> bool:
         """True if it would fit if other jobs without a promise gave way to it."""
-        running = self.promises.deficits.running
-        others = [each for _, _, each in running if can_leave(each) and each.rank >= job.rank]
-        shape = job.shapes[0]
+        shape, others = job.shapes[0], self._others(walked, job)
         beneath = self.place.beneath  # which of the free GPUs it would get does not matter here
         return fits_without(view, plan, beneath, job, shape, others, missing_gpus(view, job, shape))
+
+    def _others(self, walked: Walked, job: JobView) -> Iterator[JobView]:
+        """Node by node, since those of one node are mostly enough to see that it fits."""
+        listed, seen = self.promises.deficits.listed, set[int]()
+        for jobs in walked.seats.on_node.values():
+            for seq, other in jobs.items():
+                if seq in listed and seq not in seen and other.rank >= job.rank and can_leave(other):
+                    seen.add(seq)
+                    yield other
 
     def _may_lend(self, view: View, walked: Walked, owner: JobView) -> bool:
         return owner.seq in walked.seats.jobs and is_settled(owner) and self.effects.is_cool(view, owner)

@@ -10,6 +10,7 @@ one by a given number of seconds at a known time.
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Iterator
 
 import msgspec
@@ -67,13 +68,12 @@ class Deficits:
         if entry is not None:
             del self.running[bisect.bisect_left(self.running, entry)]
 
+    def count_within(self, deficit_s: float) -> int:
+        """How many of the running jobs may have at most this deficit: the first ones of `running`."""
+        return bisect.bisect_right(self.running, (deficit_s + EPSILON, math.inf))
+
     def ahead_of(self, deficit_s: float, now_s: float) -> Iterator[JobView]:
         """Running jobs with at most this deficit, the best served first, of equal ones the newest."""
-        end = bisect.bisect_right(self.running, deficit_s + EPSILON, key=lambda entry: entry[0])
-        found = [(self.of(job, now_s), -seq, job) for _, seq, job in self.running[:end]]
+        some = self.running[: self.count_within(deficit_s)]
+        found = [(self.of(job, now_s), -seq, job) for _, seq, job in some]
         return (job for behind_s, _, job in sorted(found) if behind_s <= deficit_s + EPSILON)
-
-    def next_after(self, deficit_s: float) -> float | None:
-        """The smallest deficit of a running job above this one."""
-        at = bisect.bisect_right(self.running, deficit_s + EPSILON, key=lambda entry: entry[0])
-        return self.running[at][0] if at < len(self.running) else None
