@@ -72,6 +72,12 @@ CASES = {
     "another job and GPUs": Case(
         ONE, (*others(1, 3), me(3, needs=("1",))), "waits for job 1; asks for 3 GPUs", Succeed
     ),
+    "another job that two wait for": Case(
+        ONE,
+        (*others(1), job(4, work=500.0, at=2.0, vc="a", id="2", needs=("1",)), me(4, needs=("1",))),
+        "job 1",
+        Succeed,
+    ),
     "a hold and GPUs": Case(ONE, (*others(4), me()), "held: by ann; ", Release, held("by ann")),
     "the next round": Case(ONE, (me(),), "the next one in 50 s", Wait, round_s=60.0),
 }

@@ -36,11 +36,14 @@ class WhyByTrial:
         self.needed = set(job.spec.needs)
         placed = view.placed_jobs()
         self.holders = [each for each in placed if each.allocation is not None and each is not job]
-        self.waiting = [
-            each
-            for each in view.open_jobs.values()
-            if each.state is PENDING and each.is_ready and each is not job and view.has(each)
-        ]
+        pending = [each for each in view.open_jobs.values() if each.state is PENDING and view.has(each)]
+        self.waiting = [each for each in pending if each is not job and (each.is_ready or self._is_freed(each))]
+        """Jobs that are ready, or will be when the jobs that this one needs have succeeded."""
+
+    def _is_freed(self, other: JobView) -> bool:
+        jobs, needs = self.view.jobs, other.spec.needs
+        unmet = [name for name in needs if name not in jobs or jobs[name].finish_s is None]
+        return not other.hold and bool(unmet) and self.needed.issuperset(unmet)
 
     def refusal(self) -> Refusal:
         if never := self.planner.why_never(self.view, self.job):
@@ -80,13 +83,15 @@ class WhyByTrial:
         names = self.needed | {each.id for each in gone}
         there = [each for each in self.waiting if each.id not in names]
         with self.view.with_nodes(nodes) as plan:
-            self.planner.decide(self.view, plan, self.memory, sorted((*there, self.job), key=lambda each: each.seq))
+            self._decide(plan, [each for each in (*there, self.job) if each.is_ready])
             for each in self.holders:
                 if each.id in names and each.state in STOPPABLE:
                     plan.stop(each, "")
-            still = [each for each in (*there, self.job) if each.state is PENDING]
-            self.planner.decide(self.view, plan, self.memory, sorted(still, key=lambda each: each.seq))
+            self._decide(plan, [each for each in (*there, self.job) if each.state is PENDING])
             return self.job.allocation is not None
+
+    def _decide(self, plan: Plan, pending: list[JobView]) -> None:
+        self.planner.decide(self.view, plan, self.memory, sorted(pending, key=lambda each: each.seq))
 
     def _words(self, gone: Sequence[JobView], nodes: tuple[str, ...]) -> Refusal:
         shape, said, changes = self.job.shapes[0], list[str](), list[Change]()
