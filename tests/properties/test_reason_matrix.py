@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from remedies import explained, starts_with
 from shared_worlds import SharedWorld
-from tests.support import World, job, trace
+from tests.support import World, cluster, job, node, role, trace
 from tests.support.world import WorldCourse
 
 from skep.core.events import Event, JobHeld, NodeDrained, NodeUndrained
@@ -86,11 +86,11 @@ CASES = {
 def course_of(case: Case, policy: str, tmp_path: Path, vcs: str) -> tuple[World, WorldCourse]:
     file = tmp_path / "lab.yaml"
     file.write_text(f"name: lab\nnodes:\n  - {case.nodes}\n{vcs}")
-    cluster, layout = read_shared(str(file))
+    there, layout = read_shared(str(file))
     jobs = trace(*case.jobs, job(0, at=10.0, id="tick", vc="b" if layout else "a", work=1.0, cpu=0.001))
-    world = World(jobs, cluster, policy, script=case.script, round_s=case.round_s)
+    world = World(jobs, there, policy, script=case.script, round_s=case.round_s)
     if layout is not None:
-        world = SharedWorld(jobs, cluster, policy, script=case.script, round_s=case.round_s, layout=layout)
+        world = SharedWorld(jobs, there, policy, script=case.script, round_s=case.round_s, layout=layout)
     course = world.begin()
     while course.state.now_s < 10.0 and course.advance():
         pass
@@ -152,3 +152,50 @@ def test_a_job_that_asks_for_more_than_a_node_has_is_told_what(
     case = Case(SMALL.replace("count: 1", "count: 2"), (me(**asked),), says, End)
     course = course_of(case, "fifo", tmp_path, vcs)[1]
     assert says in course.state.jobs["me"].reason
+
+
+def explained_at(world: World, at_s: float, name: str) -> Refusal:
+    """The reason of this job at the first moment from then on, checked."""
+    course = world.begin()
+    while course.state.now_s < at_s and course.advance():
+        pass
+    mine = course.state.jobs[name]
+    refusal = explained(course, mine)
+    assert starts_with(course, world, mine, refusal.changes), refusal
+    return refusal
+
+
+def test_a_job_that_will_accept_another_place_is_told_who_must_end_by_then() -> None:
+    """Only the first two nodes have the memory, and for 40 s it wants one node, which has too few GPUs."""
+    nodes = [node(4, gpu_mem_gib=16), node(2, gpu_mem_gib=16), node(8, gpu_mem_gib=8)]
+    parts = role(5, 1, gpu_milli=250, gpu_mem_gib=9.5, is_apart=True)
+    jobs = trace(*others(1, 1), job(roles=(parts,), at=5.0, work=100.0, id="me"))
+    refusal = explained_at(World(jobs, cluster(nodes), "fifo:patience=40"), 5.0, "me")
+    assert "in 40 s it accepts to be spread; job 2 holds what it needs" in refusal.reason
+    assert refusal.changes == (Wait(45.0), End(("2",)))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("2", "asks for 4 GPUs, 0 are free on nodes n0 and n1, where new jobs are profiled first; job 1 holds"),
+        ("3", "job 2 goes first"),
+        ("after", "asks for 8 GPUs, 0 are free, 4 more on nodes n0 and n1, where new jobs are profiled; job large"),
+    ],
+)
+def test_lucid_says_which_nodes_are_for_profiling(name: str, says: str) -> None:
+    new = [job(4, work=1000.0, id=str(number), at=number) for number in range(4)]
+    large = [job(8, work=1000.0, id="large"), job(8, work=1000.0, id="after", at=0.5)]
+    at_s = 0.5 if name == "after" else 3.0
+    assert says in explained_at(World(trace(*new, *large), cluster("4x4"), "lucid"), at_s, name).reason
+
+
+def test_lucid_profiles_the_smallest_first_and_says_so() -> None:
+    jobs = [
+        job(4, work=500.0, id="first"),
+        job(4, work=500.0, at=1.0, id="large"),
+        job(1, work=900.0, at=2.0, id="small"),
+    ]
+    world = World(trace(*jobs), cluster("2x4"), "lucid")
+    assert "job small goes first" in explained_at(world, 2.0, "large").reason
+    assert "goes first" not in explained_at(world, 2.0, "small").reason

@@ -339,8 +339,11 @@ class Afs(Declares):
     def go_before(self, holders: Collection[JobView], *, more_nodes: bool) -> list[JobView]:
         return []
 
-    def line_key(self, group: Hashable) -> float:
+    def line_key(self, job: JobView) -> float:
         return 0.0
+
+    def standing(self, entry: Entry) -> Entry:
+        return entry
 
     def may_push(self, view: View, plan: Plan, entry: Entry) -> bool:
         return True  # others shrink for it

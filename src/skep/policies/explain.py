@@ -92,9 +92,9 @@ RESOURCES: dict[str, dict[str, float | tuple[()]]] = {  # by the fields of a rol
 def short_of(view: View, plan: Plan, place: Place, job: JobView, shape: Shape) -> Short:
     """Why the job does not fit in this trial: too few GPUs, too little beside them, or not together."""
     cluster = view.cluster
-    free = cluster.free_gpus(shape.gpu_types, shape.gpu_milli)
+    free, where = place.reach(job, shape, cluster.free_gpus(shape.gpu_types, shape.gpu_milli))
     if shape.gpus > free and not (shape.gpu_milli < WHOLE and free):
-        return Short(cluster.why_not(shape.gpus, free), f", {left_of(shape, free)}")
+        return Short(cluster.why_not(shape.gpus, free), f", {left_of(shape, free)}{where}")
 
     names = too_much(shape, lambda less: place.find(cluster, plan, job, less, view.now_s) is not None)
     if names or not shape.gpus:
@@ -102,7 +102,7 @@ def short_of(view: View, plan: Plan, place: Place, job: JobView, shape: Shape) -
     most = max(
         (node.free for pool in cluster.pools_for(shape.gpu_types) for node in pool.nodes if node.is_up), default=0
     )
-    where = f", at most {most} on one node" if most < shape.gpus and shape.gpu_milli == WHOLE else ""
+    where += f", at most {most} on one node" if most < shape.gpus and shape.gpu_milli == WHOLE else ""
     return Short(cluster.why_not(shape.gpus, free), f", {left_of(shape, free)}{where}, but in no shape that it accepts")
 
 

@@ -59,8 +59,11 @@ class Queue(Protocol):
     def go_before(self, holders: Collection[JobView], *, more_nodes: bool) -> list[JobView]:
         """Jobs in other queues that may take the cells of these holders, or of more nodes, first."""
 
-    def line_key(self, group: Hashable) -> float:
-        """The lines of groups with smaller ones go first."""
+    def line_key(self, job: JobView) -> float:
+        """Jobs with smaller ones go first."""
+
+    def standing(self, entry: Entry) -> Entry:
+        """The entry by which it is compared with jobs that have the same key."""
 
     def may_push(self, view: View, plan: Plan, entry: Entry) -> bool:
         """True if the pending job may preempt others in this trial. It may be true for one that then finds no room."""
@@ -177,6 +180,8 @@ class Trials:
         holders = [each for each in queue.holders(view, job) if each.allocation is not None and each not in needed]
         for some in ((), nodes) if nodes else ((),):
             found = self._with(job, short, needed, some, holders)
+            if found is None and until_s < math.inf:
+                found = self._later(job, short, needed, some, holders, until_s)
             if found is not None:
                 return found
         return Missing(short, nodes=nodes, holders=tuple(holders), is_known=False, rivals=tuple(self.lines))
@@ -200,6 +205,37 @@ class Trials:
                 if room is not None:
                     return self._enough(plan, job, short, nodes, tuple(room.victims))
         return None
+
+    def _later(
+        self,
+        job: JobView,
+        short: Short,
+        needed: list[JobView],
+        nodes: tuple[str, ...],
+        holders: list[JobView],
+        until_s: float,
+    ) -> Missing | None:
+        """The same if it accepts another placement by then, and some of the holders have to end too."""
+        with self.view.with_nodes(nodes) as plan:
+            stop_all(plan, needed)
+            mark = plan.mark()
+            for count, each in enumerate(holders, start=1):
+                stop_all(plan, [each])
+                if self._fits(plan, job, until_s):
+                    ended = self._fewest(plan, mark, job, holders[:count], until_s)
+                    return Missing(short, until_s, nodes, tuple(ended), rivals=self._rivals(plan, job, until_s))
+        return None
+
+    def _fewest(self, plan: Plan, mark: int, job: JobView, holders: list[JobView], until_s: float) -> list[JobView]:
+        """Without those that may stay; the plan has the stops of the others."""
+        for each in holders[:-1] if len(holders) <= LISTED_MAX else ():
+            fewer = [other for other in holders if other is not each]
+            plan.rollback(mark)
+            stop_all(plan, fewer)
+            holders = fewer if self._fits(plan, job, until_s) else holders
+        plan.rollback(mark)
+        stop_all(plan, holders)
+        return sorted(holders, key=lambda each: each.seq)
 
     def _enough(
         self, plan: Plan, job: JobView, short: Short, nodes: tuple[str, ...], holders: tuple[JobView, ...]
@@ -237,7 +273,7 @@ class Trials:
 
     def ahead(self, job: JobView, lack: Missing) -> Ahead:
         """The jobs that go first."""
-        entry = self.queue.position(self.view, job)[2]
+        entry = self.queue.standing(self.queue.position(self.view, job)[2])
         before = bisect.bisect_left(lack.compared, entry)
         first = [each[3] for each in lack.compared[: min(before, LISTED_MAX)]]
         others = [each for each in lack.others if each is not job]
@@ -248,18 +284,19 @@ class Trials:
         those that go first in any case."""
         queue = self.queue
         group, own, _ = queue.position(self.view, job)
-        key, freed = queue.line_key(group), {queue.position(self.view, each)[0] for each in lack.holders}
+        key, freed = queue.line_key(job), {queue.position(self.view, each)[0] for each in lack.holders}
         compared = [] if own is None else list(own.entries)
         others: list[JobView] = []
         for line in (line for line in lack.rivals if line is not own):
-            other = queue.line_key(line.group)
-            if line.group == group or (other == key and line.group not in freed):
+            other = queue.line_key(line.entries[0][3])
+            if other == key and (line.group == group or line.group not in freed):
                 compared += line.entries
             elif other < key or line.group in freed:
                 others += [entry[3] for entry in line.entries]
         others += [each for each in lack.elsewhere if each not in others]
         known = {each.seq for each in others}
-        compared = sorted((entry for entry in compared if entry[2] not in known), key=lambda entry: entry[:3])
+        compared = [queue.standing(entry) for entry in compared if entry[2] not in known]
+        compared.sort(key=lambda entry: entry[:3])
         return msgspec.structs.replace(lack, compared=compared, others=others)
 
 

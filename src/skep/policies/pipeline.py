@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import ClassVar
 
 from skep.core.job import JobState
@@ -340,13 +340,17 @@ class Pipeline(Declares):
         return self.roster.new_line(view, job)
 
     def trials(self) -> AbstractContextManager[None]:
-        return nullcontext()
+        return self.place.trials()
 
     def go_before(self, holders: Collection[JobView], *, more_nodes: bool) -> list[JobView]:
         return []
 
-    def line_key(self, group: Hashable) -> float:
-        return self.order.group_key(group)
+    def line_key(self, job: JobView) -> float:
+        return self.order.group_key(self.order.group(job)) if self.order.aside(job) is None else math.inf
+
+    def standing(self, entry: Entry) -> Entry:
+        aside = self.order.aside(entry[3])
+        return entry if aside is None else (entry[0], aside, entry[2], entry[3])
 
     def may_push(self, view: View, plan: Plan, entry: Entry) -> bool:
         if entry >= self.preempt.edge(self.order, self.running):

@@ -15,7 +15,6 @@ from skep.core.needs import Need
 from skep.core.plan import Plan
 from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Walked
-from skep.policies.adjust.sizes import on_node
 from skep.policies.estimate.duration import Duration
 from skep.policies.estimate.load import forecast
 from skep.policies.order.simple import Shortest
@@ -40,6 +39,9 @@ class PredictedService(Shortest):
 
     def group(self, job: JobView) -> Hashable:
         return "new" if self.partition.is_new(job) else ""
+
+    def aside(self, job: JobView) -> int | None:
+        return job.gpu_count if self.partition.awaits_profiling(job) else None
 
 
 class ProfilingPartition:
@@ -78,9 +80,7 @@ class ProfilingPartition:
         new = [job for job in pending if self.partition.awaits_profiling(job)]
         waiting = 0
         for job in sorted(new, key=lambda job: (job.rank, job.gpu_count, job.seq)):
-            shape = job.shapes[0]
-            rooms = (on_node(node, shape) for node in nodes if node.free and self.partition.hosts(node, shape))
-            found = next((room for room in rooms if room is not None and plan.allows(room)), None)
+            found = self.partition.room(plan, job.shapes[0], nodes)
             if found is not None:
                 plan.start(job, found, until_s=view.now_s + self.limit_s)
             else:

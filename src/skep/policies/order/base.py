@@ -183,6 +183,10 @@ class Order:
         """The group with the smallest goes first."""
         return 0.0
 
+    def aside(self, job: JobView) -> Key | None:
+        """The key among its like of a pending job that an adjuster starts after the walk; None: the walk starts it."""
+        return None
+
     def refuses(self, job: JobView) -> Cause | None:
         """A cause specific to this order for which the job does not run."""
         return None

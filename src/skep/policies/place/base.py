@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, NamedTuple
 
 from skep.core.cluster import WHOLE, Allocation, Slice, bits, lowest_bits
@@ -114,6 +115,14 @@ class Place:
     def prefer(self, cluster: ClusterView, pool: PoolView, job: JobView, among: int) -> Iterator[NodeView]:
         """These nodes of the pool (bits; none that is down), preferred first."""
         raise NotImplementedError
+
+    def trials(self) -> AbstractContextManager[None]:
+        """While jobs are explained it also finds what only adjusters may give to jobs."""
+        return nullcontext()
+
+    def reach(self, job: JobView, shape: Shape, free: int) -> tuple[int, str]:
+        """How many of the free GPUs the job may use, and why not the others: words that follow the number."""
+        return free, ""
 
     def key(self, job: JobView, now_s: float) -> Hashable:
         """Jobs of one shape with the same key fit, or do not fit, together."""

@@ -7,7 +7,8 @@ are placed on the other nodes, unless they fit only with the partition.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import contextlib
+from collections.abc import Hashable, Iterator
 
 import msgspec
 
@@ -15,6 +16,7 @@ from skep.core.cluster import Allocation, Slice
 from skep.core.memory import Of, Slot
 from skep.core.model import Shape
 from skep.core.plan import Plan
+from skep.core.refusal import listed
 from skep.core.view import ClusterView, JobView, NodeView, View
 from skep.policies.adjust.sizes import on_node
 from skep.policies.place.around import Around
@@ -39,6 +41,8 @@ class Partition(Around):
         super().__init__(beneath)
         self.count = nodes
         self.gpus_max = gpus_max
+        self.is_trial = False
+        """True while a job is explained: new jobs are placed where `adjust/profile.py` would start them."""
 
     def attach(self, view: View) -> None:
         self.view = view
@@ -108,9 +112,34 @@ class Partition(Around):
             return False
         return on_node(self.blank.cluster.nodes[node.index], shape) is not None
 
+    def room(self, plan: Plan, shape: Shape, nodes: list[NodeView]) -> Allocation | None:
+        """For a new job on these nodes of the partition."""
+        rooms = (on_node(node, shape) for node in nodes if node.free and self.hosts(node, shape))
+        return next((room for room in rooms if room is not None and plan.allows(room)), None)
+
+    @contextlib.contextmanager
+    def trials(self) -> Iterator[None]:
+        self.is_trial = True
+        try:
+            yield
+        finally:
+            self.is_trial = False
+
+    def reach(self, job: JobView, shape: Shape, free: int) -> tuple[int, str]:
+        nodes = self.nodes(self.view.cluster)
+        names = f"node{'s' if len(nodes) > 1 else ''} {listed([node.name for node in nodes])}"
+        if self.awaits_profiling(job):
+            there = sum(node.free for node in nodes if self.hosts(node, shape))
+            return there, f" on {names}, where new jobs are profiled first"
+        if not nodes or not self._fits_outside(job, shape):
+            return free, ""
+        pools = self.view.cluster.pools_for(shape.gpu_types)
+        kept = sum(node.free for node in nodes if node.pool in pools)
+        return free - kept, f", {kept} more on {names}, where new jobs are profiled" if kept else ""
+
     def seek(self, cluster: ClusterView, plan: Plan, job: JobView, shape: Shape, now_s: float) -> Allocation | None:
         if cluster is self.view.cluster and self.awaits_profiling(job):
-            return None
+            return self.room(plan, shape, self.nodes(cluster)) if self.is_trial else None
         found = self._outside(cluster, plan, job, shape, now_s)
         if found is None and (cluster is self.blank.cluster or not self._fits_outside(job, shape)):
             found = self.beneath.seek(cluster, plan, job, shape, now_s)
