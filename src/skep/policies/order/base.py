@@ -184,7 +184,7 @@ class Order:
         return 0.0
 
     def aside(self, job: JobView) -> Key | None:
-        """The key among its like of a pending job that an adjuster starts after the walk; None: the walk starts it."""
+        """If an adjuster, not the walk, starts this pending job: its key among the jobs that the adjuster starts."""
         return None
 
     def refuses(self, job: JobView) -> Cause | None:
