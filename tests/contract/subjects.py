@@ -19,7 +19,7 @@ import pytest
 from tests.support.builders import job as trace_job
 from tests.support.engines import FakeEngine, Machine
 from tests.support.hollow import HollowKubelets
-from tests.support.kube_plane import ControlPlane
+from tests.support.kube_plane import ControlPlane, free_port
 from tests.support.sim_engine import SimEngine, SimWorld
 
 from skep.core.actions import Action, named
@@ -370,6 +370,7 @@ class Kube(Local):
             gpus="visible",
             image="test",
             checkpoints={"hostPath": {"path": str(folder / "checkpoints")}},
+            reports=f"http://127.0.0.1:{free_port()}",
         )
         (folder / "pods").mkdir()
         super().__init__(folder)

@@ -18,6 +18,7 @@ from skep.core.ports import StaleEpoch
 from skep.core.reports import Exited, Fenced, LaunchFailed, Launching, Started
 from skep.engines.kube import lease
 from skep.engines.kube.api import ApiError, ApiStream
+from skep.engines.kube.exec import exec_in
 from skep.engines.kube.manifests import RULES_OF_CLUSTER, roles, rules_in_namespace
 from skep.jobs.request import OfKube, Request, TaskRole
 
@@ -244,6 +245,8 @@ def test_the_rights_of_the_manifests_are_those_that_are_used(plane: ControlPlane
         world.wait(Started)
         for name in ("skep-abc-1-1-0", "skep-abc-1-1-1"):
             (tmp_path / "kubernetes" / "jobs" / "1" / "1" / f"main-{name[-1]}" / "main").unlink()
+        with pytest.raises(ApiError):  # Hollow kubelets run no commands; the request counts.
+            list(exec_in(world.engine.api, "skep-abc-1-1-0", "task", ["true"]))
         world.engine.runs.start_again(world.engine.runs.by_job["1"])  # every pod exists and is bound
         world.do(Stop("1", "preempted", 1))
         world.wait(Exited)
@@ -260,7 +263,8 @@ def test_the_rights_of_the_manifests_are_those_that_are_used(plane: ControlPlane
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert used == granted
+    assert granted - used == {("", "pods/exec", "create")}  # newer API servers check this one too
+    assert used <= granted
 
 
 @pytest.mark.parametrize("what", ["rights", "namespace", "server", "credentials"])

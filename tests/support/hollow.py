@@ -3,6 +3,7 @@ logs can be read through the API server."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import signal
@@ -173,6 +174,10 @@ class HollowKubelets:
             for mount, place in moved.items():
                 value = place + value[len(mount) :] if value == mount or value.startswith(f"{mount}/") else value
             env[each["name"]] = "127.0.0.1" if value.endswith(".svc") else value
+        for each in container.get("envFrom", []):
+            path = f"/api/v1/namespaces/{pod.metadata.namespace}/secrets/{each['secretRef']['name']}"
+            found = msgspec.json.decode(self.api.get(path))["data"]
+            env |= {name: base64.b64decode(value).decode() for name, value in found.items()}
         return env
 
     def _work(self) -> None:

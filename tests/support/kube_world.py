@@ -49,10 +49,13 @@ class KubeWorld:
         (folder / "pods").mkdir()
         self.engines: list[KubeEngine] = []
         self.epoch = 0
-        self.kubelets = HollowKubelets(
-            self.api, folder / "pods", {"n0": 4, "n1": 4}, plane.folder / "pki", self.namespace
-        )
+        self.join_nodes()
         self.open()
+
+    def join_nodes(self) -> None:
+        self.kubelets = HollowKubelets(
+            self.api, self.folder / "pods", {"n0": 4, "n1": 4}, self.plane.folder / "pki", self.namespace
+        )
 
     def open(self, folder: str = "", *, store: str = "abc", is_new: bool = False) -> None:
         """Another engine on a folder of its own."""
@@ -100,6 +103,9 @@ class KubeWorld:
         found = msgspec.json.decode(self.api.get(self.api.of("pods")))["items"]
         return sorted(found, key=lambda pod: pod["metadata"]["name"])
 
+    def leave_nodes(self) -> None:
+        self.kubelets.close()
+
     def bind_first(self, pod: str, node: str) -> None:
         """Bind this pod as soon as it exists, before the engine does."""
         bind, starter = self.engine.runs.starter._bind, self.engine.runs.starter
@@ -115,5 +121,5 @@ class KubeWorld:
         for engine in self.engines:
             if engine._thread.is_alive():
                 engine.close()
-        self.kubelets.close()
+        self.leave_nodes()
         self.api.close()

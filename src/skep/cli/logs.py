@@ -89,9 +89,10 @@ def check_task(job: dict[str, Any], task: str) -> None:
 @job_argument
 @click.argument("argv", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_(job: str, argv: tuple[str, ...], task: str, url: str) -> None:
-    """Run COMMAND here with the environment and in the folder of a job's task, to debug it.
+    """Run COMMAND with the environment and in the folder of a job's task, to debug it.
 
-    It is not part of the job: it holds no resources, and is not stopped with the job.
+    It is not part of the job: it holds no resources, and is not stopped with the job. It runs here if the job runs on
+    the server's machine, and on Kubernetes in the task's container, without input.
 
     \b
     Examples:
@@ -100,7 +101,22 @@ def exec_(job: str, argv: tuple[str, ...], task: str, url: str) -> None:
     """
     with connect(url) as client:
         found = client.environment(job, task)
+        if not found.get("is_here", True):
+            click.get_current_context().exit(run_there(client, job, argv, task))
     become(argv, found)
+
+
+def run_there(client: Client, job: str, argv: tuple[str, ...], task: str) -> int:
+    """The exit code of a command that runs elsewhere."""
+    code = NOT_EXECUTABLE
+    for channel, content in client.exec(job, argv, task):
+        if channel == 0:
+            code = int(content)
+        else:
+            stream = sys.stdout if channel == 1 else sys.stderr
+            stream.buffer.write(content)
+            stream.flush()
+    return code
 
 
 def within(found: dict[str, Any]) -> list[str]:

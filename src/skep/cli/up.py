@@ -35,6 +35,9 @@ READY_S = 120.0
 @click.option("--kubeconfig", metavar="FILE", help="Kubernetes: where and as whom.  [default: $KUBECONFIG, own pod]")
 @click.option("--context", metavar="NAME", help="Kubernetes: the context in that file.  [default: its current one]")
 @click.option("--namespace", metavar="NAME", help="Kubernetes: where pods are made.  [default: of the context]")
+@click.option(
+    "--reports", metavar="URL", help="Kubernetes: where pods reach this server.  [default: they do not report]"
+)
 @click.option("--profile", metavar="FILE", help="Speeds by model: the reference of jobs that report their steps.")
 @click.option("--data", metavar="DIR", help="The data folder.  [default: ~/.local/share/skep]")
 @click.option("--host", metavar="ADDRESS", help="The address to listen on.  [default: 127.0.0.1]")

@@ -16,6 +16,7 @@ import codecs
 import os
 import secrets
 import shlex
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -32,6 +33,8 @@ ENDED = frozenset({"succeeded", "failed", "stopped"})
 STOPPED_CODE = 130
 EVENTS_MOST = 10_000
 """The most events that the server returns at once."""
+FRAME = struct.Struct("!BI")
+"""Channel and size, before a piece of the output of `exec`."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 
 Job = dict[str, Any]
@@ -142,6 +145,17 @@ class Client(Insight):
         """`env`, `cwd` and `task` of a task, to run something beside it."""
         found: dict[str, Any] = self._wire.ask("GET", self._at(job, "environment"), params=given({"task": task}))
         return found
+
+    def exec(self, job: str, argv: Sequence[str], task: str = "") -> Iterator[tuple[int, bytes]]:
+        """Run a command in the container of a task that runs elsewhere: (1, stdout), (2, stderr), (0, exit code)."""
+        rest = b""
+        body = {"argv": list(argv), "task": task}
+        for piece in self._wire.stream("POST", self._at(job, "exec"), json=body):
+            rest += piece
+            while len(rest) >= FRAME.size and len(rest) >= FRAME.size + FRAME.unpack_from(rest)[1]:
+                channel, size = FRAME.unpack_from(rest)
+                yield channel, rest[FRAME.size : FRAME.size + size]
+                rest = rest[FRAME.size + size :]
 
     def wait(self, job: str, timeout_s: float | None = None) -> Job:
         """Wait until it has ended; raises `TimeoutError` if it has not by then. Waits through a restart of the

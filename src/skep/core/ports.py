@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -125,6 +125,16 @@ class TaskEnvironment(msgspec.Struct, frozen=True):
     task: str
     within: list[str] = []
     """The words before a command that take it into the task's container."""
+    is_here: bool = True
+    """False: not on the server's machine; see `RunsBeside`."""
+
+
+@runtime_checkable
+class RunsBeside(Protocol):
+    """An engine whose tasks are elsewhere: the server runs commands beside them."""
+
+    def run_beside(self, job_id: str, task: str, argv: list[str]) -> Iterator[tuple[int, bytes]]:
+        """Pieces of output as they come: (1, stdout), (2, stderr) and last (0, the exit code)."""
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ RESERVE_SHARE, RESERVE_MAX = 0.05, 2 << 30
 """What stays free by default: the smaller one."""
 LOCAL, KUBERNETES = "local", "kubernetes"
 ENGINES = (LOCAL, KUBERNETES)
-OF_KUBE = ("kubeconfig", "context", "namespace")
+OF_KUBE = ("kubeconfig", "context", "namespace", "reports")
 """Flags of `skep up` that only the Kubernetes engine has."""
 KEYS = (
     *("cluster", "policy", "engine", "data", "host", "port", "auth", "names", "keep_days", "limits", "run_as"),
@@ -124,7 +124,7 @@ def make_config(file: str | None, flags: Json, *, is_new: bool = False) -> Confi
             f"engine: there is no {config.engine[:80]!r}{near}", hint=f"engines of this version: {', '.join(ENGINES)}"
         )
     if config.engine != KUBERNETES and config.kubernetes != KubeSettings():
-        raise InputError("kubeconfig, context and namespace need --engine kubernetes")
+        raise InputError("kubeconfig, context, namespace and reports need --engine kubernetes")
     if config.auth == "none" and not is_loopback(config.host):
         raise InputError(
             f"{config.host} is reachable from other machines, which needs --auth token",
@@ -203,6 +203,10 @@ def with_kube_flags(values: Json) -> Json:
     flags = {key: values[key] for key in OF_KUBE if key in values}
     rest = {key: value for key, value in values.items() if key not in OF_KUBE}
     settings = msgspec.structs.replace(rest.get("kubernetes", KubeSettings()), **flags)
+    if settings.reports and not settings.reports.startswith("http://"):
+        raise InputError(
+            f"reports: {settings.reports!r} is no address of this server", hint="such as http://skep.ml.svc:7438"
+        )
     return {**rest, "kubernetes": settings}
 
 

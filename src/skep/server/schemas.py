@@ -315,6 +315,7 @@ class Environment(Answer):
     cwd: str
     task: str
     within: list[str] = Field([], description="Words before a command that take it into the task's container.")
+    is_here: bool = Field(True, description="False: `POST /jobs/{id}/exec` runs commands, not the caller.")
 
 
 class PolicySchema(Answer):

@@ -6,7 +6,7 @@ the writer holds while it decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -14,7 +14,7 @@ from skep.core.errors import Conflict, InputError, NotFound
 from skep.core.job import JobState
 from skep.core.model import GroupRef
 from skep.core.needs import Need, Offer, count_offers, lacks, offered_needs
-from skep.core.ports import Capability, EngineReads, LogReader, Metrics, TaskEnvironment
+from skep.core.ports import Capability, EngineReads, LogReader, Metrics, RunsBeside, TaskEnvironment
 from skep.core.refusal import Cause, Refusal
 from skep.core.solving import solver_sentence, solver_status
 from skep.files.text import Texts
@@ -248,6 +248,13 @@ class Reads:
         if Capability.EXEC not in self.engine.capabilities:
             raise Conflict(f"engine {self.engine.name} cannot run commands beside a task")
         return self.engine.environment(core_id(row, request, task), task)
+
+    def run_beside(self, ref: str, task: str, argv: list[str]) -> Iterator[tuple[int, bytes]]:
+        """Run a command where a task runs, if that is not this machine."""
+        row, request = self._find(ref)
+        if not isinstance(self.engine, RunsBeside):
+            raise Conflict("the tasks of this engine run on the machine of the server: run the command there")
+        return self.engine.run_beside(core_id(row, request, task), task, argv)
 
     def check(self, requests: list[Request]) -> None:
         """Raises if these could not be submitted now. Changes nothing."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from skep.train import data, state
 from skep.train.asked import Asked
 from skep.train.checkpoints import Checkpoints, warn
+from skep.train.link import link
 from skep.train.memory import bound_gpu_memory
 from skep.train.progress import ProgressFile
 from skep.train.ranks import Alone, find_ranks, rank_and_size
@@ -62,6 +63,7 @@ class TrainingJob:
         self._checkpoint_folder = folder
         self._progress = ProgressFile(task if _speaks_for_its_task() else None)
         self._asked = Asked(task)
+        self._link = link(task if _speaks_for_its_task() else None)
         self._settings: dict[str, Any] = {}
         self._settings_number = 0
         self._saving = Saving(kept, save, load)

@@ -104,6 +104,18 @@ class Api:
             self._connect(idle_s), self._prefix + with_query(path, query), self._headers(), self.credentials
         )
 
+    def upgrade(
+        self, path: str, headers: dict[str, str]
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """A connection that may leave HTTP: its answer is not checked."""
+        connection = self._connect(None)
+        try:
+            connection.request("GET", self._prefix + path, headers=self._headers() | {"Accept": "*/*"} | headers)
+            return connection, connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise Unreachable(self.credentials.url, error) from None
+
     def of(self, kind: str, name: str = "", version: str = "v1") -> str:
         """The path of the objects of a kind in our namespace, or of one of them."""
         root = "/api/v1" if version == "v1" else f"/apis/{version}"

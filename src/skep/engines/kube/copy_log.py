@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,8 @@ from skep.engines.kube.api import Api, ApiError, ApiStream
 from skep.engines.local.folder import LOG_BYTES
 
 RETRY_S = 1.0
+LAST_WORDS = 1000
+LAST_ERROR = re.compile(rb"(?:\A|\n)(rpc error: code = \w+ desc = [^\n]*)\Z")
 END_S = 20.0
 """How long the rest of a log may take after its pod has ended."""
 
@@ -79,6 +82,16 @@ def append(stream: ApiStream, file: Path) -> None:
                 target.write(rest)
                 target.flush()
             size += len(rest)
+    drop_last_words(file)
+
+
+def drop_last_words(file: Path) -> None:
+    """A kubelet that removes the container while its log is followed ends the stream with an error as text."""
+    with file.open("r+b") as target:
+        size = target.seek(0, os.SEEK_END)
+        target.seek(max(size - LAST_WORDS, 0))
+        if found := LAST_ERROR.search(target.read()):
+            target.truncate(size - len(found[1]))
 
 
 def note(file: Path, text: str) -> None:

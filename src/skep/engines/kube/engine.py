@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -22,14 +22,16 @@ from skep.core.cluster import Cluster, NodeSpec
 from skep.core.errors import InputError, NotFound
 from skep.core.model import GroupRef
 from skep.core.ports import Capability, TaskEnvironment, Wanted
-from skep.core.reports import Fenced, Looked, Report
+from skep.core.reports import Fenced, Looked, Progressed, Report
 from skep.engines.kube.api import Api, ApiError
 from skep.engines.kube.credentials import find_credentials
+from skep.engines.kube.exec import ERROR, STDERR, ExecStatus, exec_in
 from skep.engines.kube.gang import GONE, GangStarter
 from skep.engines.kube.lease import KubeFence
 from skep.engines.kube.nodes import KubeNodes, node_spec
 from skep.engines.kube.objects import ForeignPod, KubeNode, KubePod, NodeList
-from skep.engines.kube.pods import JOB, LAUNCH, STORE, PodMaker
+from skep.engines.kube.pods import CONTAINER, JOB, LAUNCH, STORE, PodMaker
+from skep.engines.kube.reports import ReportListener, ReportTokens
 from skep.engines.kube.runs import KubeRuns
 from skep.engines.kube.settings import VISIBLE, KubeSettings
 from skep.engines.kube.watch import KubeWatch
@@ -40,6 +42,8 @@ from skep.jobs.request import Request
 
 log = logging.getLogger(__name__)
 Found = TypeVar("Found")
+NOT_RUN = 126
+"""The exit code of a command that could not be run."""
 LOOK_S = 30.0
 """The most that `look` waits for exits to be stored."""
 
@@ -63,12 +67,14 @@ class KubeEngine(StoredJobs):
         self.folder = Folder(folder.absolute() / "kubernetes")
         self.folder.jobs.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.tell = tell
+        self.reports: ReportListener | None = None
         self.api = Api(find_credentials(settings.kubeconfig, settings.context, settings.namespace))
         self._todo: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = SimpleQueue()
         self.pods: KubeWatch[KubePod] = KubeWatch(
             self.api, self.api.of("pods"), KubePod, self._on_pod, labelSelector=f"{STORE}={store}"
         )
-        maker = PodMaker(settings, store, self.api.namespace)
+        tokens = ReportTokens(self.folder.root)
+        maker = PodMaker(settings, store, self.api.namespace, tokens)
         starter = GangStarter(self.api, self._allow)
         self.runs = KubeRuns(self.folder, cluster, request_of, maker, starter, self.pods.items, self._ask)
         self.health = KubeNodes(settings.unreachable_s, self._ask, self.runs)
@@ -87,6 +93,7 @@ class KubeEngine(StoredJobs):
         except InputError:
             self._close_all()
             raise
+        self.reports = listen(settings.reports, tokens, self._folder_of, self._on_progress)
         self._is_open = True
         self._thread = threading.Thread(target=self._work, name="skep-kube-engine", daemon=True)
         self._thread.start()
@@ -156,6 +163,8 @@ class KubeEngine(StoredJobs):
         self._close_all()
 
     def _close_all(self) -> None:
+        if self.reports is not None:
+            self.reports.close()
         for watch in self.watches:
             watch.close()
         self.health.close()
@@ -171,7 +180,26 @@ class KubeEngine(StoredJobs):
         return {}
 
     def environment(self, job_id: str, task: str = "", launch: int = 0) -> TaskEnvironment:
-        raise NotFound("the Kubernetes engine cannot run commands beside a task")
+        return TaskEnvironment({}, "", self._task_path(job_id, task, launch).name, is_here=False)
+
+    def run_beside(self, job_id: str, task: str, argv: list[str]) -> Iterator[tuple[int, bytes]]:
+        """In the container of a task that runs."""
+        name = self._task_path(job_id, task, 0).name
+        run = self.runs.by_job.get(job_id)
+        pod = run.pod_of.get(name, "") if run is not None else ""
+        if run is None or not pod or run.pods[pod].phase is not Phase.RUNNING:
+            raise NotFound(f"job {job_id}: task {name} does not run now")
+        return self._pieces(pod, argv)
+
+    def _pieces(self, pod: str, argv: list[str]) -> Iterator[tuple[int, bytes]]:
+        for channel, content in exec_in(self.api, pod, CONTAINER, argv):
+            if channel == ERROR:
+                status = msgspec.json.decode(content, type=ExecStatus)
+                if status.code is None:
+                    yield STDERR, f"{status.message}\n".encode()
+                yield 0, str(NOT_RUN if status.code is None else status.code).encode()
+            else:
+                yield channel, content
 
     def gpu_health(self) -> dict[str, list[dict[str, Setting]]]:
         return {}
@@ -189,6 +217,16 @@ class KubeEngine(StoredJobs):
         if run is not None and path.parent.name == str(run.launch):
             self._ask(self._follow, job_id, run.launch, path.name)
         return log_files(path)
+
+    def _folder_of(self, job_id: str, launch: int, task: str) -> Path | None:
+        """Of a task that runs; for any thread."""
+        run = self.runs.by_job.get(job_id)
+        if run is None or run.launch != launch or task not in run.pod_of:
+            return None
+        return run.pods[run.pod_of[task]].own
+
+    def _on_progress(self, job_id: str, launch: int, values: dict[str, Setting]) -> None:
+        self._ask(self.runs.reports.append, Progressed(job_id, launch, values))
 
     def _follow(self, job_id: str, launch: int, task: str) -> None:
         run = self.runs.by_job.get(job_id)
@@ -277,7 +315,20 @@ def capabilities_of(settings: KubeSettings) -> frozenset[Capability]:
     """Which GPUs a task has is known only if Skep chooses them."""
     exact = {Capability.EXACT_GPUS} if settings.gpus == VISIBLE else set()
     usual = {Capability.MIGRATE, Capability.RESIZE, Capability.LOGS, Capability.IMAGES, Capability.NODES}
-    return frozenset({*usual, *exact})
+    told = (Capability.PROGRESS, Capability.CHECKPOINT, Capability.TUNE) if settings.reports else ()
+    return frozenset({*usual, Capability.EXEC, *exact, *told})
+
+
+def listen(
+    url: str,
+    tokens: ReportTokens,
+    folder_of: Callable[[str, int, str], Path | None],
+    tell: Callable[[str, int, dict[str, Setting]], None],
+) -> ReportListener | None:
+    try:
+        return ReportListener(url, tokens, folder_of, tell) if url else None
+    except OSError as error:
+        raise InputError(f"kubernetes.reports: cannot listen for {url}: {error.strerror}") from None
 
 
 def find_nodes(settings: KubeSettings) -> list[NodeSpec]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from skep.engines.kube.lease import NAME as LEASE
+from skep.engines.kube.reports import PORT as REPORTS
 
 NAME, PORT, DATA = "skep", 7437, "/data"
 Manifest = dict[str, Any]
@@ -20,6 +21,7 @@ def rules_in_namespace(namespace: str) -> list[Manifest]:
         rule("", ["pods"], ["get", "list", "watch", "create", "patch", "delete"]),
         rule("", ["pods/binding", "services", "secrets"], ["create"]),
         rule("", ["pods/log"], ["get"]),
+        rule("", ["pods/exec"], ["get", "create"]),  # of which an API server checks one, newer ones the second
         rule("", ["namespaces"], ["get"], [namespace]),
         rule("coordination.k8s.io", ["leases"], ["create"]),
         rule("coordination.k8s.io", ["leases"], ["get", "update"], [LEASE]),
@@ -58,13 +60,16 @@ def server(namespace: str, image: str, size: str) -> list[Manifest]:
     """One pod at a time: the next server starts when the volume is free."""
     within, labels = {"name": NAME, "namespace": namespace}, {"app": NAME}
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
-    port = {"name": "http", "port": PORT, "targetPort": PORT}
+    ports = [{"name": "http", "port": PORT}, {"name": "reports", "port": REPORTS}]
     probe = {"tcpSocket": {"port": PORT}, "periodSeconds": 10}
     container = {
         "name": NAME,
         "image": image,
-        "args": ["skep", "up", "--engine", "kubernetes", "--host", "0.0.0.0", "--auth", "token", "--data", DATA],
-        "ports": [{"containerPort": PORT}],
+        "args": [
+            *("skep", "up", "--engine", "kubernetes", "--host", "0.0.0.0", "--auth", "token", "--data", DATA),
+            *("--reports", f"http://{NAME}.{namespace}.svc:{REPORTS}"),
+        ],
+        "ports": [{"containerPort": PORT}, {"containerPort": REPORTS}],
         "readinessProbe": probe,
         "livenessProbe": probe | {"initialDelaySeconds": 120},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
@@ -79,7 +84,7 @@ def server(namespace: str, image: str, size: str) -> list[Manifest]:
     template = {"metadata": {"labels": labels}, "spec": pod}
     return [
         made("v1", "PersistentVolumeClaim", within, spec=claim),
-        made("v1", "Service", within, spec={"selector": labels, "ports": [port]}),
+        made("v1", "Service", within, spec={"selector": labels, "ports": ports}),
         made(
             "apps/v1",
             "Deployment",

@@ -91,6 +91,15 @@ class KubePod(msgspec.Struct, frozen=True):
         """A pod that is being deleted may keep its phase when its container has ended."""
         return self.status.phase in ("Succeeded", "Failed") or self.terminated is not None
 
+    @property
+    def is_let_go(self) -> bool:
+        """Deleted, and no kubelet has to do with it: it was not bound, or its kubelet is done with a container that
+        never ran. Only the finalizer keeps it."""
+        about = self.metadata
+        return about.deletion_timestamp is not None and (
+            not self.spec.node_name or about.deletion_grace_period_seconds == 0
+        )
+
 
 class PodPhase(msgspec.Struct, frozen=True):
     phase: str = "Pending"

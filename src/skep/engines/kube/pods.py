@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from skep.core.errors import InputError
+from skep.engines.kube.reports import ReportTokens, report_path
 from skep.engines.kube.settings import PLUGIN, VISIBLE, KubeSettings
 from skep.jobs.env import MASTER, Folders, TaskPlace, command_line, ports_wanted, task_env
 from skep.jobs.request import Request
@@ -52,8 +53,8 @@ def as_word(text: str, most: int = 20) -> str:
 
 
 class PodMaker:
-    def __init__(self, settings: KubeSettings, store: str, namespace: str) -> None:
-        self.settings, self.store, self.namespace = settings, store, namespace
+    def __init__(self, settings: KubeSettings, store: str, namespace: str, tokens: ReportTokens) -> None:
+        self.settings, self.store, self.namespace, self.tokens = settings, store, namespace, tokens
 
     def gang(self, request: Request, job_id: str, launch: int, places: list[TaskPlace]) -> GangManifests:
         name = launch_name(self.store, job_id, launch)
@@ -64,9 +65,15 @@ class PodMaker:
         if len(places) > 1:
             about = {"clusterIP": "None", "selector": labels, "publishNotReadyAddresses": True}
             service = {"metadata": head, "spec": about}
-        secret = {"metadata": head, "stringData": request.secrets} if request.secrets else None
+        hidden = self.hidden(request, job_id, launch)
+        secret = {"metadata": head, "stringData": hidden} if hidden else None
         pods = [self.pod(request, job_id, launch, places, rank) for rank in range(len(places))]
         return GangManifests(pods, [place.node for place in places], service, secret)
+
+    def hidden(self, request: Request, job_id: str, launch: int) -> dict[str, str]:
+        """Variables that the description of a pod does not show."""
+        own = {"SKEP_REPORT_TOKEN": self.tokens.of(job_id, launch)} if self.settings.reports else {}
+        return request.secrets | own
 
     def labels(self, job_id: str, launch: int) -> dict[str, str]:
         return {STORE: self.store, JOB: as_word(job_id), LAUNCH: str(launch)}
@@ -114,6 +121,8 @@ class PodMaker:
         open_request = msgspec.structs.replace(request, secrets={})
         env = task_env(open_request, job_id, launch, places, rank, ports, Folders(TASK_DIR, CHECKPOINTS))
         env = {"PYTHONUNBUFFERED": "1", **env, **self.gpu_env(place)}
+        if self.settings.reports:
+            env["SKEP_REPORT_URL"] = self.settings.reports.rstrip("/") + report_path(job_id, launch, place.task)
         if place.gpus:
             del env["CUDA_VISIBLE_DEVICES"]  # counted on the node; inside the container they begin at 0
         amounts = amounts_of(role.cpu, role.memory_gib)
@@ -131,7 +140,7 @@ class PodMaker:
         }
         if request.workdir:
             container["workingDir"] = request.workdir
-        if request.secrets:
+        if self.hidden(request, job_id, launch):
             container["envFrom"] = [{"secretRef": {"name": launch_name(self.store, job_id, launch)}}]
         return container
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from skep.core.actions import Action, Launch, Move, Reshare, Stop, names_of
+from skep.core.actions import Action, Checkpoint, Launch, Move, Reshare, Stop, Tune, names_of
 from skep.core.cluster import Allocation, Cluster
 from skep.core.errors import InputError
 from skep.core.events import NodeBack, NodeLost
@@ -26,6 +26,7 @@ from skep.engines.kube.gang import GangFailed, GangStarter
 from skep.engines.kube.objects import KubePod, WaitingContainer
 from skep.engines.kube.pods import JOB, LAUNCH, PodMaker, as_word, pod_name
 from skep.engines.kube.run import KILLED, KubeRun, exit_of, why_never
+from skep.engines.local.ask import ask
 from skep.engines.local.begin import place_tasks
 from skep.engines.local.folder import ExitRecord, Folder, LaunchRecord, TaskRecord, read_launch, write_durable
 from skep.engines.local.run import LocalTask, Phase
@@ -73,9 +74,14 @@ class KubeRuns:
             self._launch(action, run)
         elif isinstance(action, Stop):
             self._on_stop(action, run)
-        elif isinstance(action, Reshare) or run is None or run.is_stopping or run.is_over:
-            return
-        elif action.launch in (0, run.launch):
+        elif run is not None and not run.is_stopping and not run.is_over and action.launch in (0, run.launch):
+            self._on_request(action, run)
+
+    def _on_request(self, action: Action, run: KubeRun) -> None:
+        if isinstance(action, Checkpoint | Tune) and self.maker.settings.reports:
+            for task in run.tasks:
+                ask(task.own, action)
+        elif not isinstance(action, Reshare):
             kind = type(action).__name__.lower()
             self.reports.append(Refused(run.job_id, run.launch, kind, "the Kubernetes engine cannot do this"))
 
@@ -244,8 +250,7 @@ class KubeRuns:
         if pod is None:
             self._store_exit(run, name, None)
             return
-        is_unbound = pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
-        if pod.is_over or is_unbound:
+        if pod.is_over or pod.is_let_go:
             self._store_exit(run, name, pod)
         elif pod.runs and task.phase is not Phase.RUNNING:
             (task.path / "main").touch()

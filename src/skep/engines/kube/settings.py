@@ -22,5 +22,7 @@ class KubeSettings(msgspec.Struct, frozen=True):
     pull_secrets: tuple[str, ...] = ()
     checkpoints: dict[str, Any] | None = None
     """The volume, as in a pod, for `SKEP_CHECKPOINT_DIR`; None: checkpoints end with their pod."""
+    reports: str = ""
+    """The address at which pods report to this server; empty: they do not."""
     unreachable_s: float = 300.0
     """A node that is not ready for this time is lost."""
