@@ -141,6 +141,23 @@ class Subject:
         """What it was told by `Tune`."""
         raise NotImplementedError
 
+    def join_node(self, name: str, labels: dict[str, str] | None = None) -> None:
+        """There is another node of 4 GPUs. Where nodes are only names, nothing has to be done."""
+
+    def change_node(self, name: str, *, is_cordoned: bool) -> None:
+        raise NotImplementedError
+
+    def remove_node(self, name: str) -> None:
+        raise NotImplementedError
+
+    def start_foreign(self, node: str, gpus: int) -> None:
+        """A tenant that is not a job of ours takes GPUs there; 0: it goes."""
+        raise NotImplementedError
+
+    def delete_tasks(self, job_id: str = "1") -> None:
+        """Somebody else removes what runs for a job."""
+        raise NotImplementedError
+
     def close(self) -> None: ...
 
 
@@ -393,6 +410,33 @@ class Kube(Local):
         self.kubelets.broken.add("main-1")
         yield
         self.kubelets.broken.clear()
+
+    def join_node(self, name: str, labels: dict[str, str] | None = None) -> None:
+        self.kubelets.join(name, 4)
+        self.plane.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": labels or {}}})
+
+    def change_node(self, name: str, *, is_cordoned: bool) -> None:
+        self.plane.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": is_cordoned}})
+
+    def remove_node(self, name: str) -> None:
+        self.plane.api.delete(f"/api/v1/nodes/{name}")
+
+    def start_foreign(self, node: str, gpus: int) -> None:
+        path = f"{self.plane.api.of('pods')}/foreign-{node}"
+        if not gpus:
+            self.plane.api.delete(path, grace_s=0)
+            return
+        amount = {"nvidia.com/gpu": str(gpus)}
+        container = {"name": "main", "image": "test", "resources": {"limits": amount, "requests": amount}}
+        pod = {"metadata": {"name": f"foreign-{node}"}, "spec": {"nodeName": node, "containers": [container]}}
+        self.plane.api.post(self.plane.api.of("pods"), pod)
+
+    def delete_tasks(self, job_id: str = "1") -> None:
+        for name in self.kubelets.running():
+            if f"-{job_id}-" in name:
+                path = self.engine.api.of("pods", name)
+                self.plane.api.patch(path, {"metadata": {"finalizers": None}})
+                self.plane.api.delete(path, grace_s=0)
 
     def there(self) -> set[tuple[str, int]]:
         parts = [name.split("-") for name in self.kubelets.running()]

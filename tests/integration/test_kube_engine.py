@@ -15,7 +15,7 @@ from skep.core.actions import Launch, Stop
 from skep.core.errors import InputError
 from skep.core.events import NodeBack, NodeConditions, NodeLost
 from skep.core.ports import StaleEpoch
-from skep.core.reports import Exited, Fenced, LaunchFailed, Launching, Started
+from skep.core.reports import Exited, Fenced, LaunchFailed, Launching, Looked, Started
 from skep.engines.kube import lease
 from skep.engines.kube.api import ApiError, ApiStream
 from skep.engines.kube.exec import exec_in
@@ -159,6 +159,17 @@ def test_an_api_server_that_is_away_loses_nothing(world: KubeWorld) -> None:
     assert world.wait(Exited).was_stopped
     world.wait(Started, "2")
     assert not world.of(Fenced)
+
+
+def test_a_policy_that_wakes_every_second_causes_no_list(world: KubeWorld) -> None:
+    world.adopt(Launch("1", on(0), 1))
+    world.wait(Started)
+    before = world.plane.lists()
+    for _ in range(30):
+        world.engine.look(())
+    assert world.until(lambda: len(world.of(Looked, "")) >= 30)
+    assert world.plane.lists() == before
+    assert [watch.lists for watch in world.engine.watches] == [1, 1, 1]
 
 
 def test_a_node_that_is_not_ready_for_long_is_lost_until_it_is_back(world: KubeWorld) -> None:

@@ -6,14 +6,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+from tests.support.hollow import HollowKubelets
+from tests.support.kube_plane import ControlPlane
 
+from skep.clusters.discovered import with_found
 from skep.core.actions import Action, Launch
-from skep.core.cluster import Cluster
+from skep.core.cluster import Cluster, NodeSpec
 from skep.core.events import Batch, Event
+from skep.core.needs import offered_needs
 from skep.core.record import Entry, decode
 from skep.core.state import State
 from skep.core.step import PlannerChange, Scheduler
+from skep.engines.kube.engine import KubeEngine, capabilities_of, find_nodes
+from skep.engines.kube.settings import KubeSettings
 from skep.engines.local.engine import LocalEngine
 from skep.jobs.request import Elastic, OfShare, Request, TaskRole
 from skep.policies.idle import Idle
@@ -35,6 +42,8 @@ POLICIES = (
     "singularity:restart=0,premium=0.999",
 )
 
+PLAIN_POLICIES = ("fifo:walk=skip", "srtf", "tiresias-l:queues=1+3", "drf", "yarn-cs:patience=0.3+0.6")
+"""They need neither suspension nor sharing."""
 
 SLEEP = """
 for part in $(seq {parts}); do
@@ -74,6 +83,37 @@ def live(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Live]:
     service.close()
 
 
+@pytest.fixture
+def kube_live(plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Live]:
+    """The same on a real API server with hollow kubelets."""
+    (tmp_path / "pods").mkdir()
+    namespace = plane.namespace()
+    kubelets = HollowKubelets(plane.api, tmp_path / "pods", {"n0": 2, "n1": 2}, plane.folder / "pki", namespace)
+    kept = {"hostPath": {"path": str(tmp_path / "checkpoints")}}
+    settings = KubeSettings(str(plane.kubeconfig("admin", namespace)), gpus="visible", image="test", checkpoints=kept)
+    service = Live(
+        Store(tmp_path / "skep.db"),
+        lambda live: KubeEngine(
+            tmp_path, live.writer.state.cluster.blank(), live.request_of, live.tell, settings, "abc"
+        ),
+        time.time,
+        cluster=("test", with_found("nodes: discovered\nonly: [pool=own]\n", own_nodes(plane))),
+        policy=request.param,
+        offers=offered_needs(capabilities_of(settings)),
+        capabilities=capabilities_of(settings),
+    )
+    yield service
+    service.close()
+    kubelets.close()
+
+
+def own_nodes(plane: ControlPlane) -> list[NodeSpec]:
+    """Other tests invent nodes on the same API server."""
+    for name in ("n0", "n1"):
+        plane.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"pool": "own"}}})
+    return find_nodes(KubeSettings(str(plane.kubeconfig("admin"))))
+
+
 def sleeper(number: int) -> Request:
     seconds, gpus = 0.2 + number * 7 % 5 * 0.25, (1, 2, 1, 4)[number % 4]
     role = TaskRole(count=gpus, gpus=1, command=SLEEP.format(parts=round(seconds / 0.05)))
@@ -88,8 +128,18 @@ def sleeper(number: int) -> Request:
 @pytest.mark.slow
 @pytest.mark.parametrize("live", POLICIES, indirect=True)
 def test_the_simulator_decides_as_the_live_world_did(live: Live) -> None:
-    for number in range(10):
-        live.submit([sleeper(number)], "ann").result(60)
+    compare(live, [sleeper(number) for number in range(10)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kube_live", PLAIN_POLICIES, indirect=True)
+def test_the_simulator_decides_as_the_world_of_pods_did(kube_live: Live) -> None:
+    compare(kube_live, [msgspec.structs.replace(sleeper(number), share=None) for number in range(10)])
+
+
+def compare(live: Live, requests: list[Request]) -> None:
+    for each in requests:
+        live.submit([each], "ann").result(60)
         time.sleep(0.12)
     end_s = time.monotonic() + 240
     while live.jobs(JobFilter(), 1, None)[0]:

@@ -233,6 +233,8 @@ class FakeEngine(NoEngine):
 
     def forget(self, job_id: str) -> None:
         self.machine.runs.pop(job_id, None)
+        for which in [which for which in self.machine.printed if which[0] == job_id]:
+            del self.machine.printed[which]
 
     def _check(self, epoch: int) -> None:
         if epoch < self.machine.epoch:

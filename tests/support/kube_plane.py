@@ -173,6 +173,10 @@ class ControlPlane:
         where = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
         self.api.post(f"{root}{where}/{kind.lower()}s", manifest)
 
+    def lists(self) -> int:
+        """How many lists the audit log has."""
+        return sum('"verb":"list"' in line for line in self.audit_log.read_text().splitlines())
+
     def rights_used(self, user: str) -> tuple[set[tuple[str, str, str]], list[str]]:
         """(group, resource, verb) of the requests of this user, and those that were refused for missing rights."""
         used, refused = set(), []
