@@ -1,8 +1,8 @@
 """The load that Skep puts on Kubernetes: `python -m bench.kube [--nodes 500] [--gangs 125] [--restart]`.
 
-Gangs of 8 pods are submitted to a server whose nodes are hollow; measured are the CPU time of the server's process for
-each pod, and the time until all are bound against a bare loop of 16 threads that only creates and binds the same pods, and
-against kube-scheduler, which binds pods that exist, in the same run. `--restart`: how long a server that is started
+Gangs of 8 pods are submitted to a server whose nodes are hollow. Measured are the CPU time of the server's process for
+each pod, and the time until all are bound: against a bare loop of 16 threads that only creates and binds the same pods,
+and against kube-scheduler, which binds pods that exist, in the same run. `--restart`: how long a server that is started
 again needs until its first decision, with these nodes and running pods, and how much memory it uses.
 """
 
