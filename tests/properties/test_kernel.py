@@ -196,7 +196,7 @@ IN_LINES = [name for name in sorted(policies()) if name in ("fifo", "sjf", "qssf
 def test_a_policy_that_skips_and_does_not_preempt_leaves_nothing_idle_that_somebody_could_use(
     name: str, data: st.DataObject
 ) -> None:
-    knobs = {"take_back": "2"} if name == "yarn-cs" else {}
+    knobs = {"yarn-cs": {"take_back": "2"}, "drf": {"mode": "drf"}}.get(name, {})
     world: World = data.draw(worlds(name, calm=True, walk="skip", **knobs))
     course = world.begin()
     planner = course.scheduler.planner

@@ -100,6 +100,7 @@ KNOBS: dict[str, list[str]] = {
     "window": ["1", "100"],
     "price": ["0", "1.5"],
     "gap": ["0", "0.5"],
+    "probe": ["0", "40"],
 }
 NOT_FOR = {("tiresias-l", "none"), ("tiresias-g", "none")}
 
@@ -115,6 +116,9 @@ def policy_specs(draw: st.DrawFn, name: str, **fixed: str) -> str:
     spec = spec_of(name, chosen)
     if not builds(spec):
         chosen["walk"] = "skip"  # easy is not for those that preempt
+        spec = spec_of(name, chosen)
+    if not builds(spec):
+        chosen.pop("mode", None)  # other modes are not pipelines
         spec = spec_of(name, chosen)
     return spec
 

@@ -168,6 +168,8 @@ class Knowledge:
         self.progress = saved.progress
         self.speeds = dict(saved.speeds)
         """Steps per second reported by jobs that name a model."""
+        self._fastest: dict[tuple[str, int], float] | None = None
+        """The largest of them by model and GPUs, alone; None: to be found again."""
         self.history = History(lambda: self.whole, self.used_by)
         self._requests = Requests(saved.requests)
         self._vc_requests = {vc: Requests(each) for vc, each in saved.vc_requests.items()}
@@ -176,15 +178,28 @@ class Knowledge:
 
     def rate(self, job: JobSpec, shape: Shape, gpu_type: str, neighbours: Sequence[JobSpec] = ()) -> float | None:
         """From the profile, which knows what every placement costs; else from the speeds that jobs of this model have
-        reported, relative to that of the job's first shape."""
+        reported, relative to the job's reference."""
         given = self.measured.rate(job, shape, gpu_type, neighbours)
         if given is not None or not self.speeds:
             return given
-        asked = job.shapes[0]
-        reference = self._settled(SpeedKey(job.model, asked.gpu_types[0] if asked.gpu_types else gpu_type, asked.gpus))
+        reference = self.reported_reference(job)
         beside = tuple(sorted(other.model for other in neighbours))
         speed = self._settled(SpeedKey(job.model, gpu_type, shape.gpus, beside))
         return speed / reference if speed and reference else None
+
+    def reported_reference(self, job: JobSpec) -> float | None:
+        """Steps per second of the job's first shape, as reported by jobs of its model: on the type that it names, else
+        on the fastest, so that its rates on different types can be compared."""
+        asked = job.shapes[0]
+        if asked.gpu_types:
+            return self._settled(SpeedKey(job.model, asked.gpu_types[0], asked.gpus))
+        if self._fastest is None:
+            self._fastest = {}
+            for key, tally in self.speeds.items():
+                if not key.neighbours:
+                    which = (key.model, key.gpus)
+                    self._fastest[which] = max(self._fastest.get(which, 0.0), tally.settled)
+        return self._fastest.get((job.model, asked.gpus))
 
     def _settled(self, key: SpeedKey) -> float | None:
         found = self.speeds.get(key)
@@ -293,7 +308,9 @@ class Knowledge:
                     del self.speeds[next(iter(self.speeds))]
                 tally = self.speeds[place] = SpeedTally()
             tally.add(report.steps_per_s)
-            self.speed_version += tally.settle()
+            if tally.settle():
+                self.speed_version += 1
+                self._fastest = None
 
     def shift(self, by_s: float) -> None:
         """The clock was set."""

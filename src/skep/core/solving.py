@@ -124,14 +124,24 @@ def solver_status(memory: Memory) -> list[SolverStatus]:
     return found
 
 
+LATE_S = 30.0
+"""A solver that has worked for longer than this is worth a sentence."""
+
+
 def solver_sentence(status: SolverStatus, now_s: float) -> str:
+    """What is wrong with the solver of a planner; empty if nothing is."""
+    is_late = status.asked_s is not None and now_s - status.asked_s > LATE_S
+    if not status.error and not is_late:
+        return ""
     where = f" of VC {status.vc}" if status.vc else ""
     age = (
         "none came before"
         if status.answered_s is None
         else f"that of {now_s - status.answered_s:.0f} s ago is in force"
     )
-    return f"the solver of the policy{where} gave no answer ({status.error}); {age}"
+    if status.error:
+        return f"the solver of the policy{where} gave no answer ({status.error}); {age}"
+    return f"the solver of the policy{where} has worked for {now_s - (status.asked_s or 0.0):.0f} s; {age}"
 
 
 def answer_words(memory: Memory, now_s: float) -> str:

@@ -75,4 +75,5 @@ class Seen:
         if progress is not None and progress.reference is not None:
             return progress.reference
         asked = job.shapes[0]
-        return self.steps_per_s(job.model, asked.gpus, asked.gpu_types[0] if asked.gpu_types else gpu_type)
+        reported = self.known.reported_reference(job)
+        return reported or self.steps_per_s(job.model, asked.gpus, asked.gpu_types[0] if asked.gpu_types else gpu_type)

@@ -9,7 +9,6 @@ use waits for it, even if a slower one is free.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from skep.policies.allocate.matching import NEVER_S, first_jobs, match
 from skep.policies.estimate.duration import Duration
 from skep.policies.joint import JointPlanner
 from skep.policies.place import Place
+from skep.policies.probe import Probes, on_types
 from skep.policies.room import make_room
 from skep.policies.why_by_trial import STOPPABLE
 
@@ -53,13 +53,15 @@ class AlloX(JointPlanner):
     """`fraction`: the part of the users, those with the smallest share of the cluster, whose jobs are matched first;
     `window`: the most jobs in a matching."""
 
-    def __init__(self, *, name: str, place: Place, fraction: float, window: int) -> None:
+    def __init__(self, *, name: str, place: Place, fraction: float, window: int, probe_s: float = 0.0) -> None:
         super().__init__(name=name, place=place)
         self.fraction = fraction
         self.window = window
         self.estimate = Duration()
+        self.probes = Probes(probe_s, place)
 
     def decide(self, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> float:
+        pending = self.probes.start(view, plan, memory, pending)
         wake_s = min((self.place.changes_at(job, view.now_s) for job in pending), default=math.inf)
         for rank in sorted({job.rank for job in pending}):
             equals = [job for job in pending if job.rank == rank]
@@ -108,21 +110,11 @@ class AlloX(JointPlanner):
         for option in (matched, *(each for each in options if each is not matched)):
             found = self.place.find(view.cluster, plan, job, option.shape, view.now_s)
             if found is None:
-                found = self._push_out(view, plan, job, option.shape)
+                found = push_out(view, plan, self.place, job, option.shape)
             if found is not None:
                 plan.start(job, found)
                 return True
         return False
-
-    def _push_out(self, view: View, plan: Plan, job: JobView, shape: Shape) -> Allocation | None:
-        """Preempt jobs of a lower priority, the last to start first."""
-        lower = [each for each in view.placed_jobs() if each.rank > job.rank and can_stop(each)]
-        if not lower:
-            return None
-        lower.sort(key=lambda each: (-each.rank, -each.decided_s, -each.seq))
-        missing = shape.gpus - view.cluster.free_gpus(shape.gpu_types)
-        room = make_room(view, plan, self.place, job, shape, lower, missing)
-        return None if room is None else room.allocation
 
     # Times and machines ----------------------------------------------------------------------------------------
 
@@ -193,11 +185,6 @@ def kinds_of(view: View, shape: Shape) -> Iterator[tuple[MachineKind, Shape]]:
         yield MachineKind(types, gpus, shape.gpu_milli), on_types(shape, types)
 
 
-@functools.cache
-def on_types(shape: Shape, gpu_types: tuple[str, ...]) -> Shape:
-    return Shape(shape.roles, gpu_types, shape.spans_types and len(gpu_types) > 1)
-
-
 def service(option: Option) -> float:
     """GPU-seconds; CPUs count as one."""
     return option.time_s * max(option.kind.gpus, 1)
@@ -215,6 +202,17 @@ def favoured_users(view: View, jobs: Iterable[JobView], fraction: float) -> set[
             held[user_of(job)] += job.gpus
     count = max(math.ceil(fraction * len(held)), 1)
     return set(sorted(held, key=lambda user: (held[user], user))[:count])
+
+
+def push_out(view: View, plan: Plan, place: Place, job: JobView, shape: Shape) -> Allocation | None:
+    """Preempt jobs of a lower priority, the last to start first."""
+    lower = [each for each in view.placed_jobs() if each.rank > job.rank and can_stop(each)]
+    if not lower:
+        return None
+    lower.sort(key=lambda each: (-each.rank, -each.decided_s, -each.seq))
+    missing = shape.gpus - view.cluster.free_gpus(shape.gpu_types)
+    room = make_room(view, plan, place, job, shape, lower, missing)
+    return None if room is None else room.allocation
 
 
 def can_stop(job: JobView) -> bool:

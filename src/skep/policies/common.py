@@ -16,6 +16,13 @@ from skep.policies.registry import Knob, Knobs, Setting
 
 COMPAT = Knob("compat", False, "imitate the paper's released simulator to the letter, ties too (place=any, walk=skip)")
 
+PROBE = Knob(
+    "probe",
+    0.0,
+    "seconds for which a preemptible job runs on a GPU type where the speed of its model is not known, to measure it; "
+    "0: never",
+)
+
 
 def common_knobs(*, walk: str, place: str = "consolidate", patience: tuple[float, ...] = ()) -> tuple[Knob, ...]:
     return (

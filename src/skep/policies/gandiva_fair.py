@@ -26,11 +26,13 @@ from skep.core.plan import Plan
 from skep.core.view import JobView, View
 from skep.core.weights import Weights
 from skep.policies.allocate.trading import trade
-from skep.policies.allox import can_stop, on_types, user_of
+from skep.policies.allox import can_stop, user_of
 from skep.policies.gpu_masks import Masks, add, all_gpus, all_up, masks_of, overlap
 from skep.policies.joint import JointPlanner
+from skep.policies.order.shares import weight_of
 from skep.policies.place import Relaxed
 from skep.policies.place.tickets import ByTickets
+from skep.policies.probe import Probes, on_types
 
 TICKETS_MIN = 1e-3
 """For a job on a type of which its user has nothing left: it runs when no other job wants the GPUs."""
@@ -82,6 +84,7 @@ class GandivaFair(JointPlanner):
         gap: float,
         cool_down_s: float,
         weights: Weights,
+        probe_s: float = 0.0,
     ) -> None:
         self.by_tickets = ByTickets()
         super().__init__(name=name, place=Relaxed(self.by_tickets, (0.0,)))
@@ -91,8 +94,10 @@ class GandivaFair(JointPlanner):
         self.gap = gap
         self.cool_down_s = cool_down_s
         self.weights = weights
+        self.probes = Probes(probe_s, self.place)
 
     def decide(self, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> float:
+        pending = self.probes.start(view, plan, memory, pending)
         there = [job for job in view.placed_jobs() if job.allocation is not None]
         ends_s = self._planned(plan, memory, "")
         is_over = ends_s is None or ends_s <= view.now_s
@@ -155,7 +160,7 @@ class GandivaFair(JointPlanner):
         """A part of each type for every user by its weight, then all trades."""
         users = sorted({user_of(job) for job in jobs})
         pools = view.cluster.pools
-        tickets = {user_of(job): self._tickets(job) for job in jobs}
+        tickets = {user_of(job): weight_of(self.weights, job) for job in jobs}
         total = math.fsum(tickets.values())
         found = {(user, pool.gpu_type): pool.total * tickets[user] / total for user in users for pool in pools}
         for one, other in itertools.combinations([pool.gpu_type for pool in pools], 2) if self.trades else ():
@@ -169,10 +174,6 @@ class GandivaFair(JointPlanner):
             for user in users:
                 found[user, one], found[user, other] = fast[user], slow[user]
         return found
-
-    def _tickets(self, job: JobView) -> float:
-        """Of the job's user, or of its VC where no user is named."""
-        return self.weights.of_user(job.spec.user) if job.spec.user else self.weights.of_vc(job.spec.vc)
 
     def _book(self, view: View, plan: Plan, memory: Memory, desk: Desk, jobs: Sequence[JobView]) -> None:
         """Remember the passes of jobs that now run, or no longer do."""

@@ -22,10 +22,11 @@ from skep.core.plan import Plan
 from skep.core.view import JobView, View
 from skep.policies.allocate.auction import Parcel, sell
 from skep.policies.allocate.matching import NEVER_S
-from skep.policies.allox import can_stop, on_types
+from skep.policies.allox import can_stop
 from skep.policies.estimate.duration import Duration
 from skep.policies.joint import JointPlanner
 from skep.policies.place import Place
+from skep.policies.probe import Probes, on_types
 from skep.policies.room import make_room
 
 STOPPING = JobState.STOPPING
@@ -95,13 +96,15 @@ class Won(NamedTuple):
 class Themis(JointPlanner):
     """`left_out`: the part of the apps, those with the best rho, that does not bid."""
 
-    def __init__(self, *, name: str, place: Place, lease_s: float, left_out: float) -> None:
+    def __init__(self, *, name: str, place: Place, lease_s: float, left_out: float, probe_s: float = 0.0) -> None:
         super().__init__(name=name, place=place)
         self.lease_s = lease_s
         self.left_out = left_out
         self.estimate = Duration()
+        self.probes = Probes(probe_s, place)
 
     def decide(self, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> float:
+        pending = self.probes.start(view, plan, memory, pending)
         leases = self._leases(view, plan, memory)
         there = [job for job in view.placed_jobs() if job.allocation is not None]
         self._count(view, plan, memory, [*pending, *there])

@@ -282,7 +282,9 @@ class JobPage(Answer):
         description="With `counts=true`: jobs by state that match the filters other than `state` and `all`."
     )
     seq: int = Field(description="The last event that this page includes.")
-    problems: list[str] = Field(description="Policies that failed and were replaced for now, in sentences.")
+    problems: list[str] = Field(
+        description="Policies that failed and were replaced for now, solvers without an answer; in sentences."
+    )
 
 
 class Ids(Answer):
@@ -307,7 +309,9 @@ class Explanation(Answer):
     cause: str
     reason: str
     remedy: str
-    problems: list[str] = Field(description="Policies that failed and were replaced for now, in sentences.")
+    problems: list[str] = Field(
+        description="Policies that failed and were replaced for now, solvers without an answer; in sentences."
+    )
 
 
 class Environment(Answer):
@@ -320,7 +324,9 @@ class Environment(Answer):
 
 class PolicySchema(Answer):
     policy: str = Field(description="The policy in charge.")
-    problems: list[str] = Field(description="Policies that failed and were replaced for now, in sentences.")
+    problems: list[str] = Field(
+        description="Policies that failed and were replaced for now, solvers without an answer; in sentences."
+    )
     missing: list[str] = Field(description="Needs of the policy that are not met here, and what is lost; in sentences.")
 
 

@@ -158,7 +158,14 @@ class Reports:
         assert job.held is not None
         is_alone = not neighbours_of(job, state.held_jobs, state.cluster)
         shown = gauge.reference(latest.at_s, latest.report.step) if is_alone else None
-        return shown / in_proportion(job.spec, job.held) if shown else None
+        return shown / in_proportion(job.spec, job.held) / self._rate_there(state, job) if shown else None
+
+    def _rate_there(self, state: State, job: Job) -> float:
+        """What its GPU type does for its speed, as far as that is known; 1 if it is not."""
+        assert job.held is not None
+        types = {state.cluster.nodes[node].pool.gpu_type for node, _ in job.held.masks()}
+        found = state.known.rate(job.spec, job.spec.shapes[0], types.pop()) if len(types) == 1 else None
+        return found or 1.0
 
 
 def read_report(values: Mapping[str, Setting], now_s: float) -> LatestReport | None:

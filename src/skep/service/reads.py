@@ -204,14 +204,11 @@ class Reads:
         return {"job": str(row.seq), "state": row.state, **shown, "problems": self.policy_problems()}
 
     def policy_problems(self) -> list[str]:
-        """Policies that failed and were replaced, in sentences. Takes no lock."""
+        """Policies that failed and were replaced, and solvers that give no answer, in sentences. Takes no lock."""
         faults = list(self.writer.state.faults.values())
         found = [sentence(fault) for fault in faults if not fault.vc or self.sight.sees(fault.vc)]
-        return found + [
-            solver_sentence(each, self.clock())
-            for each in solver_status(self.writer.state.memory)
-            if each.error and (not each.vc or self.sight.sees(each.vc))
-        ]
+        solvers = [each for each in solver_status(self.writer.state.memory) if not each.vc or self.sight.sees(each.vc)]
+        return found + [said for each in solvers if (said := solver_sentence(each, self.clock()))]
 
     def without_others(self, text: str) -> str:
         """A sentence that may name jobs, without those that the reader may not see."""

@@ -49,13 +49,20 @@ class Solvers:
         self.memory = memory
         self._questions: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._latest: dict[At, Question] = {}
+        """What each planner asked last: its earlier questions need no answer any more."""
+        self._processes: dict[subprocess.Popen[bytes], Question] = {}
         self._is_closed = False
         self._threads: list[threading.Thread] = []
 
     def ask(self, question: Question) -> None:
-        """Solve it soon. The first question starts the threads: most servers have no policy that solves."""
+        """Solve it soon, instead of an earlier question of the same planner: the policy has changed. The first question
+        starts the threads: most servers have no policy that solves."""
         with self._lock:
+            self._latest[question.at] = question
+            for process, other in self._processes.items():
+                if other.at == question.at:
+                    process.kill()
             if not self._threads:
                 self._threads = [
                     threading.Thread(target=self._run, name=f"solver-{number}", daemon=True)
@@ -84,9 +91,13 @@ class Solvers:
 
     def _run(self) -> None:
         while (question := self._questions.get()) is not None and not self._is_closed:
-            solved = self._solve(question)
-            if not self._is_closed:
+            solved = self._solve(question) if self._is_latest(question) else None
+            if solved is not None and self._is_latest(question) and not self._is_closed:
                 self.tell(solved)
+
+    def _is_latest(self, question: Question) -> bool:
+        with self._lock:
+            return self._latest[question.at] is question
 
     def _solve(self, question: Question) -> Solved:
         try:
@@ -104,8 +115,8 @@ class Solvers:
             start_new_session=True,
         )
         with self._lock:
-            self._processes.add(process)
-            if self._is_closed:
+            self._processes[process] = question
+            if self._is_closed or self._latest[question.at] is not question:
                 process.kill()
         try:
             answer, said = process.communicate(question.problem, self.wall_s)
@@ -115,7 +126,7 @@ class Solvers:
             return None, f"the solver took more than {self.wall_s:g} s and was killed"
         finally:
             with self._lock:
-                self._processes.discard(process)
+                self._processes.pop(process, None)
         if process.returncode == 0:
             return answer, ""
         return None, why_failed(process.returncode, said.decode(errors="replace"))
@@ -131,7 +142,10 @@ def why_failed(code: int, said: str) -> str:
 
 
 def main(solver: str, memory: int) -> int:
-    """The process: an encoded problem on standard input, the encoded answer on standard output."""
+    """The process: an encoded problem on standard input, the encoded answer on standard output. What a library prints
+    there goes to standard error."""
+    answers = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     os.nice(5)
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (memory if hard == resource.RLIM_INFINITY else min(memory, hard), hard))
@@ -143,7 +157,8 @@ def main(solver: str, memory: int) -> int:
     except SkepError as error:
         print(str(error), file=sys.stderr)
         return UNSOLVED
-    sys.stdout.buffer.write(answer)
+    with open(answers, "wb") as file:
+        file.write(answer)
     return 0
 
 

@@ -140,3 +140,13 @@ def test_only_so_many_places_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for gpus in (1, 2, 3):
         reported(known, SpeedKey("bert", "v100", gpus), 10.0)
     assert [place.gpus for place in known.speeds] == [2, 3]
+
+
+def test_the_reference_of_a_job_for_any_type_is_the_fastest() -> None:
+    known = Knowledge()
+    reported(known, SpeedKey("bert", "k80", 2), 4.0)
+    assert rate(known, 2, gpu_type="k80") == 1.0  # nothing else is known yet
+    reported(known, ALONE, 10.0)
+    assert (rate(known, 2), rate(known, 2, gpu_type="k80")) == (1.0, 0.4)
+    named = trace_job(2, id="b", model="bert", gpu_type="k80").spec
+    assert known.rate(named, gpu_shape(2), "v100") == 2.5

@@ -28,9 +28,11 @@ class Asked:
         self.answers: queue.SimpleQueue[Solved] = queue.SimpleQueue()
         self.solvers = Solvers(self.answers.put, **limits)
 
-    def ask(self, *, fails_every: int = 0, sleep_s: float = 0.0, solver: str = SOLVER) -> None:
+    def ask(
+        self, *, fails_every: int = 0, sleep_s: float = 0.0, solver: str = SOLVER, number: int = 7, vc: str = "v"
+    ) -> None:
         problem = OrderProblem([("a", 1), ("b", 2)], fails_every, sleep_s)
-        self.solvers.ask(Question(7, ("v", ""), solver, msgspec.msgpack.encode(problem)))
+        self.solvers.ask(Question(number, (vc, ""), solver, msgspec.msgpack.encode(problem)))
 
     def answer(self) -> Solved:
         return self.answers.get(timeout=60.0)
@@ -73,6 +75,17 @@ def test_a_killed_process_is_a_reason_and_the_next_question_is_answered(asked: A
     assert asked.answer().error == "the solver was killed (SIGKILL)"
     asked.ask()
     assert asked.answer().error == ""
+
+
+def test_a_new_question_of_a_planner_replaces_its_earlier_one(asked: Asked) -> None:
+    for number in (1, 2, 3):
+        asked.ask(sleep_s=600.0, number=number)
+    asked.ask(number=4)
+    assert (solved := asked.answer()).number == 4
+    assert solved.error == ""
+    asked.ask(number=5, vc="other")
+    assert asked.answer().number == 5
+    assert asked.answers.empty(), "nobody is told of questions that were replaced"
 
 
 def test_the_limits_only_kill() -> None:

@@ -232,6 +232,8 @@ export function drainQuery(name: string) {
 export const policyQuery = queryOptions({
   queryKey: ["policy"],
   queryFn: ({ signal }) => asked(api.GET("/api/v1/policy", { signal })),
+  // A solver that gives no answer is not a change of the cluster, and the age of the last answer grows.
+  refetchInterval: (query) => (query.state.data?.problems.length ? 5000 : 15_000),
 });
 
 export const policiesQuery = queryOptions({

@@ -10,6 +10,8 @@ from skep.core.history import History
 from skep.core.plan import Plan
 from skep.core.refusal import Cause
 from skep.core.view import ClusterView, JobView, View
+from skep.core.weights import EQUAL as EQUAL_WEIGHTS
+from skep.core.weights import Weights
 from skep.policies.order.base import Order
 
 Amounts = tuple[int, int, int]
@@ -51,7 +53,10 @@ class ByUse(Order):
 
 
 class DominantShare(ByUse):
-    """The group with the smallest dominant share goes first (progressive filling, by whole gangs)."""
+    """The group with the smallest dominant share for its weight goes first (progressive filling, by whole gangs)."""
+
+    def __init__(self, weights: Weights = EQUAL_WEIGHTS) -> None:
+        self.weights = weights
 
     def attach(self, view: View) -> None:
         self.shares: dict[Hashable, float] = {}
@@ -67,7 +72,12 @@ class DominantShare(ByUse):
         super()._count(job, sign)
         group = self.group(job)
         parts = zip(self.used[group], self.capacity, strict=True)
-        self.shares[group] = max(have / there for have, there in parts)
+        self.shares[group] = max(have / there for have, there in parts) / weight_of(self.weights, job)
+
+
+def weight_of(weights: Weights, job: JobView) -> float:
+    """Of the job's user, or of its VC where no user is named."""
+    return weights.of_user(job.spec.user) if job.spec.user else weights.of_vc(job.spec.vc)
 
 
 EQUAL, USAGE = "equal", "usage"

@@ -6,7 +6,7 @@ from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.allox import AlloX
-from skep.policies.common import common_knobs, make_place
+from skep.policies.common import PROBE, common_knobs, make_place
 from skep.policies.pipeline import SKIP
 from skep.policies.registry import Knob, Knobs, Policy, Setting
 
@@ -17,7 +17,9 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
         raise InputError(f"allox: fraction={fraction:g}: expected a part of the users, above 0 and at most 1")
     if window != int(window) or window < 1:
         raise InputError(f"allox: window={window:g}: expected a whole number of jobs, at least 1")
-    return AlloX(name="allox", place=make_place(knobs, setting), fraction=fraction, window=int(window))
+    return AlloX(
+        name="allox", place=make_place(knobs, setting), fraction=fraction, window=int(window), probe_s=knobs["probe"]
+    )
 
 
 PLACED = tuple(knob for knob in common_knobs(walk=SKIP, patience=(0.0,)) if knob.name in ("place", "patience"))
@@ -34,6 +36,7 @@ POLICIES = (
             *PLACED,
             Knob("fraction", 1.0, "the part of the users, those who hold the least, whose jobs are matched first"),
             Knob("window", 100.0, "the most jobs that are matched at once, those with the least service"),
+            PROBE,
         ),
     ),
 )

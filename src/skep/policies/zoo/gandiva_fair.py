@@ -5,6 +5,7 @@ from __future__ import annotations
 from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
+from skep.policies.common import PROBE
 from skep.policies.gandiva_fair import GandivaFair
 from skep.policies.registry import Knob, Knobs, Policy, Setting
 
@@ -20,6 +21,7 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
         gap=knobs["gap"],
         cool_down_s=knobs["cool_down"],
         weights=setting.weights,
+        probe_s=knobs["probe"],
     )
 
 
@@ -41,6 +43,7 @@ POLICIES = (
                 "gap", 0.2, "a job moves if that takes it to GPUs with so many fewer tickets, as a part of the average"
             ),
             Knob("cool_down", 600.0, "seconds between two moves of a job"),
+            PROBE,
         ),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
-from skep.policies.common import common_knobs, make_place
+from skep.policies.common import PROBE, common_knobs, make_place
 from skep.policies.pipeline import SKIP
 from skep.policies.registry import Knob, Knobs, Policy, Setting
 from skep.policies.themis import Themis
@@ -17,7 +17,9 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
         raise InputError(f"themis: lease={lease_s:g}: expected seconds, above 0")
     if left_out > 1:
         raise InputError(f"themis: left_out={left_out:g}: expected a part of the apps, at most 1")
-    return Themis(name="themis", place=make_place(knobs, setting), lease_s=lease_s, left_out=left_out)
+    return Themis(
+        name="themis", place=make_place(knobs, setting), lease_s=lease_s, left_out=left_out, probe_s=knobs["probe"]
+    )
 
 
 PLACED = tuple(knob for knob in common_knobs(walk=SKIP, patience=(0.0,)) if knob.name in ("place", "patience"))
@@ -35,6 +37,7 @@ POLICIES = (
             *PLACED,
             Knob("lease", 1200.0, "seconds for which GPUs are leased"),
             Knob("left_out", 0.8, "the part of the apps, those with the best fairness, that does not bid"),
+            PROBE,
         ),
     ),
 )

@@ -30,6 +30,11 @@ export default function PolicyPage() {
         </p>
       ) : null}
       {error && !now ? <Problem error={error} /> : null}
+      {now?.problems.map((problem) => (
+        <p className="problem" role="alert" key={problem}>
+          {problem}
+        </p>
+      ))}
       {now && !isPending ? (
         <>
           {info ? <Running info={info} said={now?.policy ?? ""} /> : null}
