@@ -75,6 +75,17 @@ class GpuUse(NamedTuple):
     pcie: float
 
 
+class Training(Protocol):
+    """The course of a job's training at its batch size, as it was measured in whole runs."""
+
+    def step_s(self, gpus: int, gpu_type: str) -> float | None:
+        """Seconds of a training step on so many GPUs, on as few nodes as possible. None: a GPU would get fewer samples
+        than were measured."""
+
+    def steps_left(self, work_s: float) -> float:
+        """Training steps that are left after so much work."""
+
+
 class ProfileFigures(Protocol):
     """Figures that a state starts with, from a profile if there is one. None: not known."""
 
@@ -89,6 +100,9 @@ class ProfileFigures(Protocol):
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         """Training steps per second, alone and in the best placement."""
 
+    def training(self, job: JobSpec) -> Training | None:
+        """The course of its training."""
+
     def use(self, model: str) -> GpuUse | None:
         """What the job uses of a GPU when it is alone there."""
 
@@ -102,6 +116,9 @@ class Unknown:
     standstills = Standstills(None)
 
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
+        return None
+
+    def training(self, job: JobSpec) -> Training | None:
         return None
 
     def use(self, model: str) -> GpuUse | None:
@@ -207,6 +224,9 @@ class Knowledge:
 
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return self.measured.steps_per_s(model, gpu_type, gpus)
+
+    def training(self, job: JobSpec) -> Training | None:
+        return self.measured.training(job)
 
     def use(self, model: str) -> GpuUse | None:
         return self.measured.use(model)
@@ -328,6 +348,7 @@ class ShownKnowledge:
     steps_per_s: Callable[[str, str, int], float | None]
     throughput: Callable[..., Spread | None]
     use: Callable[[str], GpuUse | None]
+    training: Callable[[JobSpec], Training | None]
     progress: Mapping[str, Progress]
     history: History
 
@@ -337,6 +358,8 @@ class ShownKnowledge:
         if Need.THROUGHPUT in needs:
             self.rate, self.steps_per_s, self.throughput = whole.rate, whole.steps_per_s, whole.throughput
             self.use = whole.use
+        if Need.ORACLE in needs:
+            self.training = whole.training
         if Need.PROGRESS in needs:
             self.progress = whole.progress
         if Need.HISTORY in needs:
@@ -366,6 +389,7 @@ class ShownKnowledge:
 
 READ_WITH = {
     **dict.fromkeys(("rate", "steps_per_s", "throughput", "use"), Need.THROUGHPUT),
+    "training": Need.ORACLE,
     "progress": Need.PROGRESS,
     "history": Need.HISTORY,
 }

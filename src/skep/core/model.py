@@ -190,6 +190,8 @@ class OpenSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """How it wants to share its GPUs; None: no preference."""
     weight: float = 1.0
     """Its weight against other jobs, for policies that divide GPU time between jobs."""
+    batch_size: int | None = None
+    """Samples of a training step, of all GPUs together."""
 
     @property
     def elastic_role(self) -> int:

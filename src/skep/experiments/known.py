@@ -8,7 +8,7 @@ import msgspec
 
 from skep.core.cluster import Cluster
 from skep.core.job import Job
-from skep.core.knowledge import GpuUse
+from skep.core.knowledge import GpuUse, Training
 from skep.core.model import JobSpec, Shape
 from skep.core.plan import Plan
 from skep.core.standstill import Standstills
@@ -40,6 +40,9 @@ class Known:
 
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return self.speed.steps_per_s(model, gpus, gpu_type)
+
+    def training(self, job: JobSpec) -> Training | None:
+        return self.speed.training(job)
 
     def use(self, model: str) -> GpuUse | None:
         return self.speed.use(model)

@@ -26,6 +26,8 @@ class Seen:
     its model have reported from such places, relative to its reference; else in proportion to its GPUs."""
 
     knows_sharing = True
+    tick_s = 0.0
+    has_first_restart = False
 
     def __init__(self, state: State) -> None:
         self.known = state.known
@@ -52,6 +54,9 @@ class Seen:
         types = {self.nodes[piece.node].spec.gpu_type for piece in allocation.slices if piece.gpus}
         found = self._reported(job, types.pop(), allocation.gpu_count(), neighbours) if len(types) == 1 else None
         return in_proportion(job, allocation) if found is None else found, math.inf
+
+    def training(self, job: JobSpec) -> None:
+        return None
 
     def beside(self, model: str, other: str, gpu_type: str) -> float | None:
         alone, shared = (self.known.throughput(model, gpu_type, 1, near) for near in ((), (other,)))

@@ -32,6 +32,7 @@ ZOO = (
     "yarn_cs",
     "drf",
     "afs",
+    "optimus",
     "allox",
     "themis",
     "gandiva_fair",

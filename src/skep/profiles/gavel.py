@@ -27,7 +27,7 @@ import msgspec
 
 from skep.core.errors import InputError
 from skep.files.text import shorten
-from skep.profiles.profile import Neighbour, Profile, Situation, nearest_count, shared
+from skep.profiles.profile import FactorProfile, Neighbour, Situation, nearest_count, shared
 
 REFERENCE_TYPE = "v100"
 SPREAD = "_unconsolidated"
@@ -111,7 +111,7 @@ def _parse_job_type(key: str) -> tuple[str, int] | None:
     return None
 
 
-class GavelProfile(Profile):
+class GavelProfile(FactorProfile):
     """The published table."""
 
     knows_sharing = True

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from skep.core.knowledge import GpuUse
 from skep.files.document import Field, read_document
-from skep.profiles.profile import CPU, Neighbour, Profile, Situation, nearest_count, shared
+from skep.profiles.profile import CPU, FactorProfile, Neighbour, Situation, nearest_count, shared
 from skep.profiles.sharing import saturation
 
 TOP = ("name", "reference", "default", "models")
@@ -107,7 +107,7 @@ def _use(field: Field) -> GpuUse:
     return GpuUse(parts["sm"], parts.get("bandwidth", 0.0), parts.get("pcie", 0.0))
 
 
-class NativeProfile(Profile):
+class NativeProfile(FactorProfile):
     """Factors per model."""
 
     def __init__(self, reference: str, default: Factors, models: dict[str, Factors]) -> None:

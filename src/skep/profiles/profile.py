@@ -1,8 +1,8 @@
 """Profiles: measured speeds of models, and the rates of jobs that follow from them.
 
-A rate depends on a job and its allocation only through a few things: the model, the request, the GPU types, their
-distance and the neighbours. These form a `Situation`; a profile computes its rate once, and `MeasuredSpeed` finds the
-situation of an allocation and caches the rate.
+In most profiles a rate depends on a job and its allocation only through a few things: the model, the request, the GPU
+types, their distance and the neighbours. These form a `Situation`; such a profile computes its rate once, and
+`MeasuredSpeed` finds the situation of an allocation and caches the rate.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ class Situation(NamedTuple):
 
 
 class Profile(ABC):
-    """Speeds of models. A simulated job without an entry runs at its reference; `knows` is then false."""
-
-    knows_sharing: bool
+    """Speeds of models."""
 
     @abstractmethod
     def models(self) -> set[str]:
@@ -56,6 +54,25 @@ class Profile(ABC):
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
         """Training steps per second of a job alone and well placed, without a type on the reference; None if not
         known."""
+
+    @abstractmethod
+    def speed(self, cluster: Cluster) -> Speed:
+        """The rates of jobs on this cluster."""
+
+    def run_s(self, model: str, gpus: int, batch_size: int) -> float | None:
+        """Seconds of a whole training run on so many GPUs of the reference; None if no run was measured."""
+        return None
+
+    def gpus_max(self, model: str) -> int | None:
+        """The most GPUs that such a run can use."""
+        return None
+
+
+class FactorProfile(Profile):
+    """Speeds that depend on a job and its allocation through a `Situation`. A simulated job without an entry runs at
+    its reference; `knows` is then false."""
+
+    knows_sharing: bool
 
     @abstractmethod
     def knows(self, model: str, gpu_type: str, neighbours: Iterable[Neighbour]) -> bool:
@@ -78,14 +95,16 @@ class Profile(ABC):
         return None
 
     def speed(self, cluster: Cluster) -> Speed:
-        """The rates of jobs on this cluster."""
         return MeasuredSpeed(self, cluster)
 
 
 class MeasuredSpeed:
     """The rates of a profile on one cluster. A repeated query costs about a microsecond."""
 
-    def __init__(self, profile: Profile, cluster: Cluster) -> None:
+    tick_s = 0.0
+    has_first_restart = False
+
+    def __init__(self, profile: FactorProfile, cluster: Cluster) -> None:
         self.profile = profile
         self.cluster = cluster
         self.knows_sharing = profile.knows_sharing
@@ -98,6 +117,9 @@ class MeasuredSpeed:
 
     def knows(self, job: JobSpec, gpu_type: str, neighbours: Sequence[JobSpec]) -> bool:
         return self.profile.knows(job.model, gpu_type, neighbour_key(neighbours))
+
+    def training(self, job: JobSpec) -> None:
+        return None
 
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
         return self.profile.steps_per_s(model, gpus, gpu_type)

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from skep.core.cluster import Allocation
-from skep.core.knowledge import GpuUse
+from skep.core.knowledge import GpuUse, Training
 from skep.core.model import JobSpec
 
 
 class Speed(Protocol):
     knows_sharing: bool
     """True if neighbours on the same GPU matter."""
+    tick_s: float
+    """A rate changes, and a job ends, at whole multiples of this time only; 0: at any time."""
+    has_first_restart: bool
+    """True if the first start of a job costs as much as every other."""
 
     def knows(self, job: JobSpec, gpu_type: str, neighbours: Sequence[JobSpec]) -> bool:
         """True if this was measured; otherwise `rate` is an assumption of the simulation."""
@@ -24,6 +28,9 @@ class Speed(Protocol):
         self, job: JobSpec, allocation: Allocation, neighbours: Sequence[JobSpec], work_s: float
     ) -> tuple[float, float]:
         """Work per second (1 at the job's reference), and up to which work that holds."""
+
+    def training(self, job: JobSpec) -> Training | None:
+        """The course of its training; None if it was not measured."""
 
     def beside(self, model: str, other: str, gpu_type: str) -> float | None:
         """The measured part of a model's speed that is left beside another one; None: the pair was not measured."""

@@ -16,7 +16,7 @@ from skep.core.actions import Setting
 from skep.core.cluster import Cluster
 from skep.core.events import Event, NodeChanged, NodeJoined, ProgressReported
 from skep.core.job import Job, in_proportion
-from skep.core.knowledge import UNKNOWN, GpuUse, ProfileFigures, neighbours_of
+from skep.core.knowledge import UNKNOWN, GpuUse, ProfileFigures, Training, neighbours_of
 from skep.core.model import JobSpec, Shape
 from skep.core.progress import SERIES_MAX, Gauge, Report, ShareGauge
 from skep.core.standstill import Standstills
@@ -58,6 +58,9 @@ class PresentFigures:
 
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return self.known.steps_per_s(model, gpu_type, gpus)
+
+    def training(self, job: JobSpec) -> Training | None:
+        return self.known.training(job)
 
     def use(self, model: str) -> GpuUse | None:
         return self.known.use(model)

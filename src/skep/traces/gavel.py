@@ -26,9 +26,11 @@ REFERENCE_TYPE = "v100"
 
 
 class Throughputs(Protocol):
-    """What a profile must provide to turn steps into seconds."""
+    """What a profile must provide to turn steps, or whole training runs, into seconds."""
 
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None: ...
+    def run_s(self, model: str, gpus: int, batch_size: int) -> float | None: ...
+    def gpus_max(self, model: str) -> int | None: ...
 
 
 def gavel_table(source: Source, profile: Throughputs | None) -> TableFormat:

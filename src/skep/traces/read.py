@@ -18,10 +18,12 @@ from skep.traces.simulators import BLOX, TIRESIAS
 from skep.traces.slurm import VC_COLUMNS, slurm_table
 from skep.traces.table import NOTHING_RENAMED, Source, TableFormat, load, read_table
 from skep.traces.trace import Trace
+from skep.traces.workload import WORKLOAD, workload_table
 
 SLURM = slurm_table()
 _WITH_HEADER = {
-    table.name: table for table in (NATIVE, PHILLY_CSV, HELIOS, ACME, ALIBABA_2023, ALIBABA_2020, TIRESIAS, BLOX, SLURM)
+    table.name: table
+    for table in (NATIVE, PHILLY_CSV, HELIOS, ACME, ALIBABA_2023, ALIBABA_2020, TIRESIAS, BLOX, SLURM, WORKLOAD)
 }
 FORMATS = (
     "native",
@@ -35,6 +37,7 @@ FORMATS = (
     "tiresias",
     "blox",
     "slurm",
+    "workload",
 )
 
 
@@ -46,7 +49,8 @@ def read_trace(
     keeps_unscheduled: bool = False,
     renamed: Mapping[str, str] = NOTHING_RENAMED,
 ) -> Trace:
-    """The trace in a file; `profile` turns the steps of a Gavel trace into seconds. `keeps_unscheduled`: times do not
+    """The trace in a file; `profile` turns the steps of a Gavel trace, or the runs of a workload, into
+    seconds. `keeps_unscheduled`: times do not
     matter, so pods of Alibaba's list that were never scheduled are kept. `renamed`: columns of Skep's own format by
     their names in this file, which then is a table of that format."""
     if format is not None and format not in FORMATS:
@@ -66,6 +70,8 @@ def read_source(
             return read_philly_json(source)
         if name == GAVEL.name:
             return read_table(source, gavel_table(source, profile))
+        if name == WORKLOAD.name:
+            return read_table(source, workload_table(source, profile))
         if name == NATIVE.name:
             return read_table(source, native_table(source))
         if name == ALIBABA_2023.name and keeps_unscheduled:

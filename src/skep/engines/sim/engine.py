@@ -92,6 +92,7 @@ class Simulator:
     ) -> None:
         self.rates = Rates(cluster, speed, costs, slices, finish_round_s)
         self.restart_s = restart_s
+        self.has_first_restart = speed is not None and speed.has_first_restart
         self.checkpoint_s = checkpoint_s
         self.swap_gib_per_s = swap_gib_per_s
         self.outages = outages or Outages.none()
@@ -218,6 +219,7 @@ class Simulator:
             if task.halts_as is not None:
                 events.append(halted_as(task, task.halts_as))
             elif task.target_s < task.work_s:
+                task.done_s, task.progress_since_s = task.target_s, at_s
                 changing[task.row] = task
             else:
                 ending.append(task)
@@ -375,7 +377,8 @@ class Simulator:
         """Progress continues from here, after the restart if it is one. Returns the neighbours."""
         task.allocation = allocation
         task.is_suspended, task.halts_as = False, None
-        task.progress_since_s = at_s + self.restart_s if task.starts else at_s
+        is_restart = task.starts > 0 or self.has_first_restart
+        task.progress_since_s = at_s + self.restart_s if is_restart else at_s
         task.saving_since_s = task.progress_since_s
         task.begun_s = task.saved_s = task.done_s
         task.starts += 1

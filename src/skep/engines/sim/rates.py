@@ -43,6 +43,7 @@ class Rates:
         """The tenants of each shared GPU, by (node, GPU) and row, and the members of each share group. Tenants without
         a share mode are included only if the speed model covers sharing."""
         self.all_share = speed is not None and speed.knows_sharing
+        self.tick_s = 0.0 if speed is None else speed.tick_s
 
     def next_s(self) -> float:
         """The time of the next milestone."""
@@ -91,6 +92,8 @@ class Rates:
         rate, target_s = task.rate, task.target_s
         if rate > 0 and target_s < math.inf:
             at_s = task.progress_since_s + (target_s - task.done_s) / rate
+            if self.tick_s:
+                at_s = on_tick(at_s, self.tick_s)
             if self.finish_round_s and target_s >= task.work_s:
                 at_s = math.ceil(at_s / self.finish_round_s - 1e-9) * self.finish_round_s
             self.note(task, at_s)
@@ -161,3 +164,14 @@ class Rates:
             found |= self.tenants[place]
         found.pop(task.row, None)
         return found
+
+
+JUST_AFTER_S = 4e-7
+"""More than the tolerance with which rounds of up to 400 s compare times (`core/rounds.py`), less than results show."""
+
+
+def on_tick(at_s: float, tick_s: float) -> float:
+    """The nearest multiple of the tick. A time that is rounded down comes just after it: what happens at the multiple
+    itself, such as the decision of a round, has not seen it."""
+    rounded = round(at_s / tick_s) * tick_s
+    return rounded + JUST_AFTER_S if rounded < at_s - JUST_AFTER_S else rounded

@@ -137,7 +137,7 @@ class ElasticSizes:
 
 def kind_of(spec: JobSpec) -> tuple[object, ...]:
     """Jobs of one kind have the same ladder."""
-    return (spec.model, spec.shapes, spec.min_gpus, spec.max_gpus)
+    return (spec.model, spec.shapes, spec.min_gpus, spec.max_gpus, spec.batch_size)
 
 
 def make_ladder(steps: list[tuple[int, Shape, Fraction]]) -> Ladder:

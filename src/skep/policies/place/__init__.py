@@ -16,7 +16,7 @@ from skep.policies.place.packing import (
     LeastUtilised,
     WorstFit,
 )
-from skep.policies.place.simple import Anywhere, Consolidate, FirstFit, MostFreeFirst
+from skep.policies.place.simple import Anywhere, Consolidate, EvenSplit, FirstFit, MostFreeFirst, RoomiestFirst
 from skep.policies.place.topology import Topology
 
 PLACES: dict[str, type[Place]] = {
@@ -27,6 +27,8 @@ PLACES: dict[str, type[Place]] = {
         BestFit,
         Consolidate,
         MostFreeFirst,
+        RoomiestFirst,
+        EvenSplit,
         Random,
         SkewGated,
         WorstFit,

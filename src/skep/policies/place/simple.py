@@ -115,6 +115,31 @@ class MostFreeFirst(Place):
             yield from nodes_of(cluster, mask & among)
 
 
+class RoomiestFirst(MostFreeFirst):
+    """The nodes with the most free GPUs, the lowest on ties, each filled before the next."""
+
+    name = "roomiest"
+
+    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
+        return fill(self.prefer(cluster, pool, job, pool.up ^ pool.by_free[0]), count)
+
+
+class EvenSplit(RoomiestFirst):
+    """As few nodes as possible, with equal numbers of GPUs on each or one more on some (Optimus); if there are no such
+    nodes, as `roomiest`."""
+
+    name = "even"
+
+    def plain(self, cluster: ClusterView, pool: PoolView, count: int, job: JobView) -> Picks | None:
+        nodes = list(self.prefer(cluster, pool, job, pool.up ^ pool.by_free[0]))
+        for split in range(1, min(len(nodes), count) + 1):
+            least, more = divmod(count, split)
+            parts = [least + 1] * more + [least] * (split - more)
+            if all(node.free >= part for node, part in zip(nodes, parts, strict=False)):
+                return list(zip(nodes, parts, strict=False))
+        return fill(iter(nodes), count)
+
+
 def fill(nodes: Iterator[NodeView], count: int) -> Picks | None:
     """Take the free GPUs of these nodes, none of them full, until there are enough."""
     picks: Picks = []
