@@ -11,6 +11,7 @@ import pytest
 from skep.clusters.read import read_cluster
 from skep.experiments.simulate import Experiment, Options
 from skep.metrics.run import JobRow, Run
+from skep.profiles.read import read_profile
 from skep.traces.read import read_trace
 from skep.traces.trace import Trace
 
@@ -123,3 +124,32 @@ def test_blox_exactly(name: str, policy: str) -> None:
     file = REFERENCE / "blox" / "input" / "blox-jobs-load2.csv"
     run = simulate(file, "10x4", policy, round_s=300.0, finish_at_boundary=True)
     assert differences(run, recorded(REFERENCE / "blox" / "results" / f"10x4-load2-jobs0-150-{name}.csv")) == []
+
+
+POLLUX = REFERENCE / "pollux"
+GOODPUT = REFERENCE.parent / "data" / "goodput"
+
+
+def pollux_run(name: str, policy: str) -> tuple[Run, dict[str, float]]:
+    if not GOODPUT.is_dir():
+        pytest.skip("the tables of goodput are not beside the project")
+    profile = read_profile(GOODPUT)
+    trace = read_trace(POLLUX / "input" / f"{name}.csv", profile=profile)
+    options = Options(restart_s=30.0, round_s=60.0)
+    run = Experiment(trace, read_cluster("16x4:aws"), options, profile.speed).run(policy)
+    result = "optimus" if policy.startswith("optimus") else "tiresias"
+    rows = recorded(POLLUX / "results" / f"{name}-{result}.csv")
+    return run, {row["job"]: float(row["jct_s"]) for row in rows}
+
+
+@pytest.mark.parametrize("name", ["load1.0-2", "load1.0-6"])
+def test_pollux_optimus_exactly(name: str) -> None:
+    run, wanted = pollux_run(name, "optimus:compat=true")
+    assert {row.job_id: row.jct_s for row in run.rows} == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["load1.0-2", "load1.0-6"])
+def test_pollux_tiresias_on_average(name: str) -> None:
+    run, wanted = pollux_run(name, "tiresias-l:queues=57600,place=worst-fit")
+    average = sum(row.jct_s or 0.0 for row in run.rows) / len(run.rows)
+    assert average == pytest.approx(sum(wanted.values()) / len(wanted), rel=0.1)

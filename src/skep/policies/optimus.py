@@ -151,15 +151,24 @@ class Optimus(JointPlanner):
                 plan.vacate(each.job)
         found = {}
         for each in changed:
-            for size in range(each.size, -1, -1):  # there may be enough GPUs, but not close enough to each other
-                shape = at_home(each.shapes[size], each.home)
-                place = self.place.find(view.cluster, plan, each.job, shape, view.now_s)
-                if place is not None:
-                    plan.reserve(place)
-                    found[each.job.id] = place
-                    break
+            place = self._place(view, plan, each)
+            if place is not None:
+                plan.reserve(place)
+                found[each.job.id] = place
         plan.rollback(mark)
         return found
+
+    def _place(self, view: View, plan: Plan, each: Sized) -> Allocation | None:
+        """There may be enough GPUs, but not close enough to each other, or without CPUs: then in another home, or in a
+        smaller size. A job of one size may name several shapes."""
+        is_rigid = len(each.shapes) == 1
+        shapes = each.job.shapes if is_rigid else each.shapes[each.size :: -1]
+        for shape in shapes:
+            for home in dict.fromkeys((each.home, *each.homes)):
+                found = self.place.find(view.cluster, plan, each.job, at_home(shape, home), view.now_s)
+                if found is not None:
+                    return found
+        return None
 
 
 def share_out(view: View, jobs: list[Sized]) -> None:
