@@ -39,7 +39,7 @@ class GoodputProfile(Profile):
 
     def run_s(self, model: str, gpus: int, batch_size: int) -> float | None:
         table = self.tables.get(model)
-        return None if table is None else Course(table, gpus, batch_size, "").work_s
+        return None if table is None else TrainingRun(table, gpus, batch_size, "").work_s
 
     def gpus_max(self, model: str) -> int | None:
         table = self.tables.get(model)
@@ -49,7 +49,7 @@ class GoodputProfile(Profile):
         return GoodputSpeed(self, cluster)
 
 
-class Course:
+class TrainingRun:
     """The training of a job from its first to its last epoch. Its work is in seconds at its reference: as many GPUs as
     it requested, on as few nodes as possible, at its batch size."""
 
@@ -101,16 +101,16 @@ class GoodputSpeed:
     def __init__(self, profile: GoodputProfile, cluster: Cluster) -> None:
         self.profile = profile
         self.types = [node.spec.gpu_type for node in cluster.nodes]
-        self.course = functools.cache(self._course)
+        self.run = functools.cache(self._run)
 
-    def _course(self, model: str, gpus: int, batch_size: int, asked_type: str) -> Course:
-        return Course(self.profile.tables[model], gpus, batch_size, asked_type)
+    def _run(self, model: str, gpus: int, batch_size: int, asked_type: str) -> TrainingRun:
+        return TrainingRun(self.profile.tables[model], gpus, batch_size, asked_type)
 
-    def training(self, job: JobSpec) -> Course | None:
+    def training(self, job: JobSpec) -> TrainingRun | None:
         if job.model not in self.profile.tables:
             return None
         asked = job.shapes[0]
-        return self.course(job.model, max(asked.gpus, 1), job.batch_size or 0, (asked.gpu_types or ("",))[0])
+        return self.run(job.model, max(asked.gpus, 1), job.batch_size or 0, (asked.gpu_types or ("",))[0])
 
     def knows(self, job: JobSpec, gpu_type: str, neighbours: Sequence[JobSpec]) -> bool:
         table = self.profile.tables.get(job.model)
@@ -122,15 +122,15 @@ class GoodputSpeed:
     def rate(
         self, job: JobSpec, allocation: Allocation, neighbours: Sequence[JobSpec], work_s: float
     ) -> tuple[float, float]:
-        course = self.training(job)
+        run = self.training(job)
         pieces: dict[int, int] = {}
         for piece in allocation.slices:
             if piece.gpus:
                 pieces[piece.node] = pieces.get(piece.node, 0) + max(piece.gpus.bit_count(), piece.tasks)
-        if course is None or not pieces:
+        if run is None or not pieces:
             return 1.0, math.inf
         placement = tuple(pieces.values())
-        return min(course.rate(placement, kind, work_s) for kind in sorted({self.types[node] for node in pieces}))
+        return min(run.rate(placement, kind, work_s) for kind in sorted({self.types[node] for node in pieces}))
 
     def beside(self, model: str, other: str, gpu_type: str) -> float | None:
         return None

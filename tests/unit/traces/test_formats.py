@@ -20,6 +20,12 @@ class TwoStepsPerSecond:
         assert gpu_type == "v100"
         return None if model == "Unknown" else 2.0 * gpus
 
+    def run_s(self, model: str, gpus: int, batch_size: int) -> float | None:
+        return None if model == "Unknown" else 3600.0 / gpus
+
+    def gpus_max(self, model: str) -> int | None:
+        return None if model == "Unknown" else 16
+
 
 def read(folder: Path, text: str, format: str | None = None) -> Trace:
     path = folder / "file"
@@ -186,6 +192,14 @@ CASES = {
         "1.batch|2026-01-05T08:00:00|2026-01-05T08:01:00|2026-01-05T08:02:00|cpu=4\n",
         [job("1", 0, 60, gpu_shape(2, cpu=4.0, memory_gib=8.0))],
         {"a step of a job": 1},
+    ),
+    "workload": (
+        "name,time,application,num_replicas,batch_size\nb,60,bert,4,96\na,30,ncf,1,32768\nc,90,Unknown,1,8\n",
+        [
+            job("a", 30, 3600, 1, model="ncf", min_gpus=1, max_gpus=16, batch_size=32768),
+            job("b", 60, 900, 4, model="bert", min_gpus=1, max_gpus=16, batch_size=96),
+        ],
+        {"the profile has no training run of its application": 1},
     ),
 }
 
