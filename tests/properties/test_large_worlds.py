@@ -36,11 +36,11 @@ def busy_trace(count: int) -> Trace:
 @pytest.mark.parametrize("name", sorted(policies()))
 def test_a_busy_cluster_with_failures_is_sound_and_can_be_forked(name: str) -> None:
     outages = tuple((node, 500.0 * (node + 1), 500.0 * (node + 1) + 700.0) for node in range(16))
-    world = World(busy_trace(400), read_cluster("12x8:v100+4x8:k80"), name, restart_s=30.0, outages=outages)
+    world = World(busy_trace(250), read_cluster("12x8:v100+4x8:k80"), name, restart_s=30.0, outages=outages)
     course = world.begin()
     checker = world.checker(course.state)
     checker.every = 10
-    for _ in range(300):
+    for _ in range(200):
         course.advance(checker)
     fork = course.fork(world.planner())
     course.finish(checker)

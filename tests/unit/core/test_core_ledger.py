@@ -212,3 +212,14 @@ def test_a_gpu_is_free_when_the_last_tenant_with_compute_has_left(books: Cluster
     assert (books.nodes[0].free_mask, books.nodes[0].shares[0].mode) == (0b1110, "")
     books.give(second, 3)
     assert (books.nodes[0].free_mask, books.nodes[0].shares[0].mode) == (0b1111, None)
+
+
+def test_an_exchange_books_the_second_instead_of_the_first_or_nothing(books: Cluster) -> None:
+    first, second, taken = (one(Slice(0, mask), 1) for mask in (0b1, 0b10, 0b100))
+    books.take(first, 7)
+    books.take(taken, 8)
+    before = shown(books)
+    assert not books.exchange(first, taken, 7)
+    assert shown(books) == before
+    assert books.exchange(first, second, 7)
+    assert books.nodes[0].holders == {0b10: 7, 0b100: 8}

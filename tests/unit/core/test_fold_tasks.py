@@ -16,6 +16,7 @@ from skep.core.events import (
     SuspendRefused,
     TasksExited,
     TasksMoved,
+    TasksPlaced,
     TasksResumed,
     TasksStarted,
     TasksSuspended,
@@ -50,6 +51,8 @@ def test_a_start_begins_all_clocks(world: ByHand) -> None:
         TasksStarted("b", 1.0, 20.0),
         TasksMoved("b", gpus(0, 1), 0.0, 1.0, 20.0),
         TasksMoved("a", gpus(0, 1), 0.0, 1.0, 20.0, 1),
+        TasksPlaced("nosuch", gpus(0, 0b10), 1),
+        TasksPlaced("b", gpus(0, 0b10), 1),
         TasksSuspended("b", 0.0),
         TasksResumed("a", 0.0, 1.0, 20.0),
         TasksExited("b", Exit.FINISHED, 0.0),
@@ -91,7 +94,31 @@ def test_exits_that_bring_a_job_back(world: ByHand, exit: Exit, preemptions: int
     assert world.state.pending_count == pending + 1
     assert (a.held, a.bound, a.allocation, a.held_gpus, a.rate) == (None, None, None, 0, 0.0)
     assert not world.state.timers
-    assert (a.run_s, a.service_gpu_s) == (15.0, 15.0)
+    assert (a.run_s, a.service_gpu_s, a.busy_gpu_s) == (15.0, 15.0, 15.0)
+
+
+def test_a_restart_is_held_and_not_busy() -> None:
+    world = ByHand(job(id="a"))
+    world.decide(lambda plan: plan.start(world["a"], gpus(0, 0b1)))
+    world.apply(TasksStarted("a", 1.0, 4.0, 1))  # it makes progress from 4 s on
+    world.apply(TasksExited("a", Exit.PREEMPTED, 6.0, 1), at_s=10.0)
+    assert (world["a"].service_gpu_s, world["a"].busy_gpu_s) == (10.0, 6.0)
+
+
+def test_the_books_follow_what_an_engine_gave_instead(world: ByHand) -> None:
+    trigger = world.apply(TasksPlaced("a", gpus(1, 0b1), 1))
+    a = world["a"]
+    assert (a.allocation, a.bound, a.held) == (gpus(1, 0b1),) * 3
+    assert (a.state, trigger.nodes_changed) == (JobState.RUNNING, True)
+    assert [node.free for node in world.state.cluster.nodes] == [2, 1]
+
+
+@pytest.mark.parametrize("given", [None, gpus(0, 0b10)], ids=["a place that does not exist", "one that is taken"])
+def test_a_job_that_an_engine_put_where_it_cannot_be_is_stopped(world: ByHand, given: Allocation | None) -> None:
+    world.start("b", gpus(0, 0b10))
+    world.apply(TasksPlaced("a", given, 1))
+    assert (world["a"].state, world["a"].held) == (JobState.STOPPING, gpus(0, 0b1))
+    assert [type(action) for action in world.state.send()] == [Stop]
 
 
 def test_a_move_counts_as_a_migration_and_another_size_as_a_resize() -> None:

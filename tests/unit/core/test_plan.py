@@ -146,3 +146,12 @@ def test_a_plan_is_gone_when_nobody_has_it() -> None:
         assert not gc.collect()
     finally:
         gc.enable()
+
+
+def test_a_question_is_taken_back_like_a_decision() -> None:
+    state = state_with(running=False)
+    plan = state.new_plan()
+    plan.ask(state)
+    assert (len(plan.asks), len(plan.memory)) == (1, 1)
+    plan.rollback(0)
+    assert (plan.asks, plan.memory) == ([], [])

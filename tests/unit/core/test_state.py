@@ -8,7 +8,7 @@ from tests.support import job, take_trigger
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.cluster import Slice
-from skep.core.events import JobSubmitted, TasksStarted, TimerDue
+from skep.core.events import JobSubmitted, NodeLost, TasksStarted, TimerDue
 from skep.core.model import JobSpec, gpu_shape
 from skep.core.timers import LIMIT, PLAN, Timer
 
@@ -98,3 +98,14 @@ def test_a_blank_state_has_the_same_cluster_and_nothing_on_it() -> None:
     blank.cluster.take(gpus(1, 0b1), 9)
     assert world.state.cluster.nodes[1].free_mask == 0b11
     assert Slice(0, 0b11, tasks=2) in world["a"].held.slices  # type: ignore[union-attr]
+
+
+def test_a_trial_with_the_nodes_that_are_out_of_use_leaves_them_so() -> None:
+    world = ByHand(job(id="a"), on="2x2")
+    world.apply(NodeLost("n0"))
+    nodes, free = world.state.cluster.nodes, [pool.free for pool in world.state.cluster.pools]
+    with world.state.with_nodes(["n0", "n1"]) as plan:
+        assert [node.is_up for node in nodes] == [True, True]
+        plan.start(world["a"], gpus(0, 0b1))
+    assert [node.is_up for node in nodes] == [False, True]
+    assert [pool.free for pool in world.state.cluster.pools] == free

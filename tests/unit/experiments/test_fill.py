@@ -80,7 +80,8 @@ def test_placements_that_may_spread_a_gang_keep_a_pod_on_one_node(place: str) ->
 
 # Published --------------------------------------------------------------------------------------------------------
 
-SEEDS = (42, 43, 44, 45, 46)
+SEEDS = (42,)
+"""The table in docs/guides/compare-on-your-own-trace.md, which a test compares, has more."""
 PUBLISHED = {
     "fgd": (94.8, 95.8),
     "best-fit": (92.9 - 1, 93.3 + 1),
