@@ -87,7 +87,7 @@ def cross() -> Crossed:
             sys.setprofile(None)
             try:
                 wait_until(lambda: any(line.startswith(UP) for line in said))
-                url = said[-1].removeprefix(UP).split()[0]
+                [url] = [line.removeprefix(UP).split()[0] for line in said if line.startswith(UP)]
                 found.extend(submit(url, folder / "mark", profiler) for _ in range(JOBS))
             finally:
                 os.kill(os.getpid(), signal.SIGTERM)

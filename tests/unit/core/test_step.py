@@ -100,3 +100,32 @@ def test_a_planner_that_never_settles_is_a_bug() -> None:
     with pytest.raises(InvariantBroken, match=f"does not settle: {PLANS_MAX} decisions"):
         scheduler.step(0.0, [submitted("a")])
     assert len(planner.asked) == PLANS_MAX
+
+
+class Restless(Noting):
+    """Asks to be woken at once."""
+
+    after_s = 0.0001
+
+    def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
+        plan = super().plan(view, memory, trigger)
+        plan.wake(view.now_s + self.after_s)
+        return plan
+
+
+def test_only_wake_ups_in_a_row_without_a_decision_are_in_vain() -> None:
+    planner = Restless()
+    scheduler = Scheduler(State(cluster("1x2")), planner)
+
+    def wake(at_s: float) -> int:
+        scheduler.step(at_s, [TimerDue(scheduler.state.due(at_s))])
+        return scheduler.wakes_in_vain
+
+    scheduler.step(0.0, [submitted("a")])
+    assert scheduler.wakes_in_vain == 0, "something had happened"
+    assert [wake(0.0001), wake(0.0002)] == [1, 2]
+    scheduler.step(0.0002, [submitted("b")])
+    assert scheduler.wakes_in_vain == 0
+    assert wake(0.0003) == 1
+    planner.after_s = 60.0
+    assert wake(0.0004) == 0, "it wants to be woken later"
