@@ -1,6 +1,6 @@
 """Would the tests notice? Draws small changes of the code that holds the state, and runs the tests against each.
 
-    python -m tests.mutants                            200 of them; exit code 1 if fewer than 90 % are killed
+    python -m tests.mutants                            200 of them; exit code 1 if fewer than 95 % are killed
     python -m tests.mutants --count 50 --seed 7        others
     python -m tests.mutants --only cells --all         every one of a part: a long run
     python -m tests.mutants --only ledger tests/unit/core/test_ledger.py    by these tests alone
@@ -74,7 +74,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="which ones")
     parser.add_argument("--only", choices=list(PARTS), help="draw from one part")
     parser.add_argument("--all", action="store_true", help="do not draw: all of them")
-    parser.add_argument("--least", type=float, default=0.9, metavar="SHARE", help="of them to be killed (0.9)")
+    parser.add_argument("--least", type=float, default=0.95, metavar="SHARE", help="of them to be killed (0.95)")
     parser.add_argument("--cpu-s", type=float, default=40.0, metavar="S", help="of tests for each mutant (40)")
     parser.add_argument("--verbose", action="store_true", help="also what killed each of the others")
     return parser.parse_args()

@@ -63,6 +63,16 @@ def test_a_door_writes_its_own_fields_only(monkeypatch: pytest.MonkeyPatch) -> N
         world.state.send()
 
 
+def test_the_difference_is_computed_without_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ByHand(job(id="a"))
+    world.decide(lambda plan: plan.start(world["a"], gpus(0, 0b1)))
+    planted = {"__name__": "skep.core.orders", "job": world["a"]}
+    monkeypatch.setattr("skep.core.orders.halt", lambda orders, job: exec("job.launches += 1", planted))
+    world.state.orders.dirty[0] = world["a"]
+    with pytest.raises(WroteBesideTheDoors, match="`launches` of a job inside reconcile"):
+        world.state.send()
+
+
 # The source --------------------------------------------------------------------------------------------------------
 
 
