@@ -37,8 +37,8 @@ from skep.core.step import Scheduler
 from skep.engines.sim.engine import Simulator
 from skep.experiments.sharing import hardware_cluster
 from skep.experiments.simulate import Experiment
+from skep.metrics.ended import job_rows
 from skep.metrics.run import JobRow
-from skep.metrics.summary import job_rows
 from skep.policies.place import Place
 from skep.policies.shared.clusters import NumberBooks
 from skep.policies.shared.planner import VcPlanner

@@ -20,8 +20,8 @@ from skep.engines.sim.engine import Simulator
 from skep.engines.sim.outages import Outages
 from skep.experiments.output import jobs_csv
 from skep.experiments.simulate import Experiment, Options
+from skep.metrics.ended import job_rows
 from skep.metrics.run import JobRow
-from skep.metrics.summary import job_rows
 from skep.policies.registry import needs_of
 from skep.service.loop import Observer
 from skep.traces.trace import Trace

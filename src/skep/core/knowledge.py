@@ -308,6 +308,11 @@ class Knowledge:
             self._whole.note(past)
             self._vcs[spec.vc].note(past)
 
+    def let_go(self) -> None:
+        """Count what was only noted, so that no job is kept here that the state drops."""
+        self._count_submitted()
+        self._count_ended()
+
     def note_use(self, vc: str, gpu_s: float) -> None:
         self._whole.used_gpu_s += gpu_s
         of_vc = self._vcs.get(vc)

@@ -26,9 +26,10 @@ from skep.experiments.known import Known
 from skep.experiments.owners import knows_durations, shown_jobs, with_estimates
 from skep.experiments.timed import OnDecisions, Timed
 from skep.files.text import Texts
+from skep.metrics.ended import JobTally
 from skep.metrics.history import HistoryFold
 from skep.metrics.run import Run
-from skep.metrics.summary import Named, job_rows, summarize
+from skep.metrics.summary import Named, summarize
 from skep.metrics.tally import GpuTally
 from skep.policies.idle import NO_POLICY
 from skep.policies.registry import Setting, needs_of
@@ -91,6 +92,12 @@ class Experiment(msgspec.Struct, dict=True):
         return tuple(dict.fromkeys([job.spec.vc for job in self.trace.jobs]))
 
     @functools.cached_property
+    def stands_alone(self) -> bool:
+        """True if no job needs another one, or belongs to a group."""
+        specs = (job.spec for job in self.trace.jobs)
+        return not (self.trace.groups or any(spec.needs or spec.needs_groups or spec.group for spec in specs))
+
+    @functools.cached_property
     def typical(self) -> Typical:
         """The tasks by which fragments are measured: those of the trace."""
         size_max = max((pool.size_max for pool in self.cluster.pools), default=0)
@@ -112,7 +119,8 @@ class Experiment(msgspec.Struct, dict=True):
         state = State(self.cluster.blank(), self.measured())
         planner = Timed(self.planner(policy), on_decisions)
         engine = self.engine(state.cluster, policy, planner.round_s)
-        tally = GpuTally(state, jobs=len(self.trace.jobs), typical=self.typical)
+        ended = JobTally(state, may_forget=self.stands_alone and self.layout is None and not planner.round_s)
+        tally = GpuTally(state, ended, jobs=len(self.trace.jobs), typical=self.typical)
         fold = HistoryFold(state) if self.options.keep_history else None
         observers = [fold, OnProgress(engine, report) if report is not None else None]
         try:
@@ -123,23 +131,24 @@ class Experiment(msgspec.Struct, dict=True):
                 run(Scheduler(state, planner), engine, all_of(observers), tally.note)
         except Exception as error:
             raise own_fault(policy, error) from error
-        rows = job_rows(state)
+        facts = ended.finish()
         summary = summarize(
             state,
-            rows,
+            facts,
             tally,
             self._named(policy),
+            events=state.event_count - ended.own_events,
             wall_s=time.perf_counter() - started_s,
             latency_ms=planner.latency_ms(),
         )
         return Run(
             summary=summary,
-            rows=rows,
+            rows=facts.rows,
             gpu_total=state.cluster.gpu_total,
             node_names=[node.name for node in state.cluster.nodes],
             node_gpus=[node.gpu_count for node in state.cluster.nodes],
             history=fold.finish() if fold is not None else None,
-            unrunnable={job.id: job.reason for job in state.jobs.values() if job.reason},
+            unrunnable=facts.reasons,
         )
 
     def _needs(self, policy: str) -> frozenset[Need]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
@@ -26,7 +27,7 @@ class Timed:
         self.round_s = planner.round_s
         self.declared, self.needs_in = planner.declared, planner.needs_in
         self.drifts = planner.drifts
-        self.seconds: list[float] = []
+        self.seconds = array("d")
 
     def attach(self, view: View, memory: Memory) -> None:
         self.planner.attach(view, memory)

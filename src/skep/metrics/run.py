@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class JobRow(msgspec.Struct):
+class JobRow(msgspec.Struct, gc=False):
     """One line of jobs.csv; `None` if there is no value."""
 
     job_id: str

@@ -5,14 +5,16 @@ from __future__ import annotations
 from skep.core.cluster import WHOLE
 from skep.core.fragments import Typical
 from skep.core.state import State
+from skep.metrics.ended import JobTally
 from skep.metrics.fragments import IdleGpus
 
 
 class GpuTally:
     """What is idle over time. Call `note` at every instant with events, when everything that follows is done."""
 
-    def __init__(self, state: State, *, jobs: int, typical: Typical) -> None:
+    def __init__(self, state: State, ended: JobTally, *, jobs: int, typical: Typical) -> None:
         self.state = state
+        self.ended = ended
         self.gpus = IdleGpus(state.cluster, typical)
         self.idle = self.fragments = 0
         """What is idle now, and the part of it that typical tasks cannot use: both as in `IdleGpus`."""
@@ -39,7 +41,8 @@ class GpuTally:
         state = self.state
         self.unusable = self._unusable() if self.idle and state.waits.fragmented else 0
         if self.arrival_service_gpu_s is None and state.submitted_count == self.jobs:
-            self.arrival_service_gpu_s = sum([job.service_at(at_s) for job in state.jobs.values()])
+            self.arrival_service_gpu_s = self.ended.service_at(at_s)
+        self.ended.collect()
 
     def _unusable(self) -> int:
         is_fragmented = self.state.waits.is_fragmented

@@ -8,7 +8,7 @@ from skep.core.group import GroupSpec
 from skep.core.model import JobSpec
 
 
-class TraceJob(msgspec.Struct, frozen=True):
+class TraceJob(msgspec.Struct, frozen=True, gc=False):
     """One row. `work_s` is the truth and goes to the engine; the scheduler sees only `spec`."""
 
     submit_s: float

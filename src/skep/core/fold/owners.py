@@ -118,6 +118,7 @@ def stop_requested(state: State, event: StopRequested) -> None:
 
 
 def jobs_forgotten(state: State, event: JobsForgotten) -> None:
+    state.known.let_go()
     for job_id in event.job_ids:
         job = state.jobs[job_id]
         if job.state.is_final:
