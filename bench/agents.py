@@ -1,5 +1,5 @@
-"""How fast is the environment for agents? `python -m bench.agents`: steps per second of CPU time, beside the jobs per second of
-the bare simulator on the same trace."""
+"""How fast is the environment for agents? `python -m bench.agents`: steps per second of CPU time, beside the jobs per
+second of the bare simulator on the same trace."""
 
 from __future__ import annotations
 
