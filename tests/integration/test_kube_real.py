@@ -18,7 +18,7 @@ from skep.core.errors import NotFound
 from skep.core.reports import Exited, LaunchFailed, Progressed, Started
 from skep.jobs.request import Request, TaskRole
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 MIB = 1 << 20
 SOURCE = Path(__file__).parents[2] / "src" / "skep"
 

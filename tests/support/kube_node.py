@@ -6,11 +6,13 @@ The node's address lies on the loopback device and pods are on a bridge of their
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import subprocess
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
 from io import BytesIO
@@ -19,10 +21,12 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.support.kube_plane import ControlPlane, assets, free_port
+from tests.support.pod_names import PodNames
 
 HOW = "a real kubelet needs root, and its binaries: `scripts/kube-assets --all` makes them"
 ADDRESS = "10.99.0.1"
 SPACE = "k8s.io"
+LOCK = Path(tempfile.gettempdir()) / "skep-real-node.lock"
 READY_S = 120.0
 PAUSE = "localhost/skep-pause:1"
 
@@ -50,9 +54,11 @@ class RealNode:
         self.plane, self.binaries, self.folder, self.name = plane, binaries, folder, name
         self.socket = folder / "containerd.sock"
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.names: PodNames | None = None
 
     def start(self) -> None:
         subprocess.run(["ip", "addr", "add", f"{ADDRESS}/32", "dev", "lo"], check=False, capture_output=True)
+        self.names = PodNames(self.plane.api, ADDRESS)
         self._start_containerd()
         busybox = self.binaries / "busybox"
         self.add_image(PAUSE, {"bin/sh": busybox, "bin/busybox": busybox}, ["/bin/busybox", "sleep", "1000000"])
@@ -198,6 +204,8 @@ state = "{self.folder}/containerd-state"
 
     def stop(self) -> None:
         """The kubelet first, then what containers are left, then containerd."""
+        if self.names is not None:
+            self.names.close()
         for process in self.processes[1:]:
             process.terminate()
             process.wait()
@@ -225,9 +233,11 @@ def real_node(plane: ControlPlane, folder: Path) -> Iterator[RealNode]:
     if binaries is None or os.geteuid() != 0:
         pytest.skip(HOW)
     folder.mkdir(parents=True, exist_ok=True)
-    node = RealNode(plane, binaries, folder)
-    try:
-        node.start()
-        yield node
-    finally:
-        node.stop()
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # The address and the bridge exist once.
+        node = RealNode(plane, binaries, folder)
+        try:
+            node.start()
+            yield node
+        finally:
+            node.stop()
