@@ -67,6 +67,11 @@ def affinity() -> list[Finding]:
     ]
 
 
+def best_fit() -> list[Finding]:
+    run = play_jobs("kubeshare", "2x1", sharing(labelled(), labelled(), labelled(), parts=(500, 600, 300)))
+    return [same("the third job joins the second one", node_gpus(run, 1), node_gpus(run, 2))]
+
+
 def sharing(*shares: Share, parts: tuple[int, ...] = (300, 300)) -> list[TraceJob]:
     shapes = [gpu_shape(1, gpu_milli=part) for part in parts]
     return [
@@ -112,6 +117,13 @@ CHECKS = (
         source="KubeShare, Yeh et al., HPDC 2020; by hand: 0.5 and 0.6 are in use, 0.3 fits on both GPUs, and without "
         "labels the second would be the best fit for it",
         ask=affinity,
+    ),
+    Check(
+        name="best-fit-gpu",
+        policy="kubeshare",
+        title="A job without labels goes to the GPU that it leaves the least of",
+        source="KubeShare, Yeh et al., HPDC 2020: best fit; by hand: 0.5 and 0.6 are in use, and 0.3 fits on both GPUs",
+        ask=best_fit,
     ),
     Check(
         name="lanes",

@@ -153,6 +153,22 @@ CHECKS = (
         ),
     ),
     Check(
+        name="yarn-cs-parts",
+        policy="yarn-cs",
+        title="The VC that uses the smaller part of its quota goes first, even if it uses more",
+        source="by hand: at 500, with e ended, x has used four times as much as y, so the quotas are 3.2 and 0.8; x "
+        "uses 2 and y 1 of them, so x's g goes before y's f, which was submitted before",
+        ask=compare(
+            Case(
+                "yarn-cs:quotas=usage,take_back=2",
+                "1x4",
+                ((0, 300, 1), (0, 100, 1), (400, 1000, 2), (400, 1000, 1), (400, 100, 1), (450, 100, 1), (460, 100, 1)),
+                {"starts": (0, 0, 400, 400, 400, 600, 500)},
+                vcs=("x", "y", "x", "y", "x", "y", "x"),
+            )
+        ),
+    ),
+    Check(
         name="yarn-cs-lend",
         policy="yarn-cs",
         title="Without taking back, the VC that uses less of its quota is served first",

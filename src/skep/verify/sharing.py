@@ -51,6 +51,18 @@ def turns() -> list[Finding]:
     ]
 
 
+def least_loaded() -> list[Finding]:
+    """All jobs are there from the beginning and stay."""
+    rows = [(0.0, 10_000.0, gpus) for gpus in (2, 2, 4, *[1] * 12)]
+    findings = []
+    for where, some, expected in (("2x2", rows[3:9], [3, 3]), ("4x4", rows, [6, 6])):
+        run = play("gandiva:pack=false,migrate=false", where, some)
+        hosts = [name for row, (_, _, gpus) in enumerate(some) if gpus == 1 for name in node_gpus(run, row)]
+        seen = sorted(hosts.count(name) for name in set(hosts))
+        findings.append(same(f"jobs of one GPU on each of their nodes, of {where}", expected, seen))
+    return findings
+
+
 def gathers() -> list[Finding]:
     rows = [(0.0, 100.0, 4)]
     rows += [(1.0, 40.0 if at % 4 == 0 else 1000.0, 1) for at in range(8)]
@@ -108,6 +120,13 @@ CHECKS = (
         title="A job that finds no free GPUs starts at once and takes turns of 60 s with one of its size, two at most",
         source="by hand, a switch costs 0.1 s: each gets 0.49917 while both are there",
         ask=turns,
+    ),
+    Check(
+        name="least-loaded",
+        policy="gandiva",
+        title="Where all GPUs are in use, a job goes to the least loaded node, not to the first with a free seat",
+        source="Gandiva, Xiao et al., OSDI 2018: oversubscription at the minimum load; by hand",
+        ask=least_loaded,
     ),
     Check(
         name="gathers",

@@ -100,6 +100,16 @@ def turns() -> list[Finding]:
         same("starts of a and b", (0.0, 900.0), starts(run)),
         same("ends of a and b", (7200.0, 6300.0), finishes(run)),
         same("stops of a and b", (2, 1), preemptions(run)),
+        *three_turns(),
+    ]
+
+
+def three_turns() -> list[Finding]:
+    run = play_jobs("singularity:restart=0", "1x2", [job(name, 0.0, 3600.0, 1) for name in "abc"])
+    return [
+        same("starts of three jobs on two GPUs", (0.0, 0.0, 900.0), starts(run)),
+        same("their ends", (5400.0, 4500.0, 5400.0), finishes(run)),
+        same("their stops", (1, 1, 1), preemptions(run)),
     ]
 
 
@@ -148,7 +158,8 @@ CHECKS = (
         policy="singularity",
         title="Jobs without a promise take turns, the most under-served first",
         source="by hand: a job gives way when another has had 900 s less than it, so turns change at 900, 2,700 and "
-        "4,500 s; b ends at 6,300 s, and a has 900 s left",
+        "4,500 s; b ends at 6,300 s, and a has 900 s left. Of three, the newest of equally served ones gives way: b at "
+        "900 s, a at 1,800 s and c at 3,600 s",
         ask=turns,
     ),
     Check(

@@ -20,14 +20,17 @@ from skep.policies.adjust.rotate import Rotate
 from skep.policies.adjust.slices import Slices
 from skep.policies.estimate.gittins import Gittins
 from skep.policies.order.classes import Classes
+from skep.policies.order.deficits import Deficits
 from skep.policies.order.progress import ProgressAndService
 from skep.policies.order.promises import Promises
 from skep.policies.order.queues import Queues
 from skep.policies.order.shares import CapacityQueues, DominantShare
 from skep.policies.order.simple import LeastAttained, Remaining
 from skep.policies.place import labelled
+from skep.policies.place.beside import Verdict
 from skep.policies.place.lend import Lend
 from skep.policies.place.packing import LeastUtilised
+from skep.policies.seats import Seats
 from skep.verify.check import perform
 from skep.verify.registry import select
 
@@ -72,6 +75,19 @@ def from_anyone(self: Preempt, view: Any, order: Any, running: Any, entry: Any) 
     return iter([each[3] for each in running.entries])
 
 
+def most_loaded(self: Seats, gpus: int, members_max: int, *, found: Any = Seats.least_loaded) -> Any:
+    return iter(list(found(self, gpus, members_max))[::-1])
+
+
+def worst_fit(self: Any, job: Any, role: Any, node: Any, gpu: int, *, found: Any = labelled.Labelled.judge) -> Any:
+    verdict = found(self, job, role, node, gpu)
+    return verdict and Verdict((verdict.rank[0], -verdict.rank[1]), verdict.group, verdict.slot)
+
+
+def worst_served(self: Deficits, deficit_s: float, now_s: float, *, found: Any = Deficits.ahead_of) -> Any:
+    return iter(list(found(self, deficit_s, now_s))[::-1])
+
+
 FAULTS: dict[str, tuple[str, Fault]] = {
     "a busy GPU takes opportunistic jobs": ("antman", with_value(Lend, "busy", 9.0)),
     "no GPU takes opportunistic jobs beside others": ("antman", with_value(Lend, "busy", 0.0)),
@@ -89,19 +105,23 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "the oldest is taken back first": ("yarn-cs", with_method(TakeBack, "_newest_above_quota", oldest)),
     "taken back while GPUs are idle": ("yarn-cs", with_value(TakeBack, "busy", 0.0)),
     "never taken back": ("yarn-cs", with_value(TakeBack, "busy", 2.0)),
+    "VCs by their use alone": ("yarn-cs", with_method(CapacityQueues, "group_key", CapacityQueues.used_by)),
     "VCs in any order": ("yarn-cs", with_method(CapacityQueues, "group_key", lambda self, group: 0.0)),
     "nodes are emptied from half on": ("gandiva", with_value(Migrate, "threshold", 0.5)),
     "nodes are never emptied": ("gandiva", with_value(Migrate, "threshold", 2.0)),
+    "the most loaded node is oversubscribed": ("gandiva", with_method(Seats, "least_loaded", most_loaded)),
     "no turns": ("gandiva", with_value(Slices, "height", 1)),
     "three jobs take turns": ("gandiva", with_value(Slices, "height", 3)),
     "packs without a gain": ("gandiva", with_value(PackTrials, "gain", 0.0)),
     "basic jobs take no turns": ("singularity", with_method(Rotate, "_replace", lambda *given: False)),
     "basic jobs take turns twice as long": ("singularity", with_value(Rotate, "turn_s", 1800.0)),
+    "the worst served job gives way": ("singularity", with_method(Deficits, "ahead_of", worst_served)),
     "promises are never due": ("singularity", with_method(Promises, "is_due", lambda self, job, now_s: False)),
     "what is booked counts as used": (
         "least-utilised",
         with_method(LeastUtilised, "_use", lambda self, tenant: tenant.milli),
     ),
+    "parts go where most is left": ("kubeshare", with_method(labelled.Labelled, "judge", worst_fit)),
     "anti-affinity is ignored": (
         "kubeshare",
         lambda patch: patch.setattr(labelled, "go_together", no_anti_affinity),
