@@ -31,6 +31,7 @@ PAGES = {
     "configuration": ("/jobs/train?tab=configuration", "pre.text"),
     "events": ("/jobs/train?tab=events", ".events li"),
     "pending": ("/jobs/waits", ".why"),
+    "pending-on-others": ("/jobs/waits-for-both", ".why"),
     "failed": ("/jobs/fails", ".last-lines"),
     "line": ("/jobs/fails?tab=logs&attempt=1&line=40", ".log [aria-current]"),
     "compare": ("/compare?group=tune", ".compared tbody tr"),
@@ -56,6 +57,9 @@ def stage() -> Iterator[Scene]:
         running.train("train", gpus=4, step_s=0.1)
         running.wait("train", lambda job: (job["progress"] or {}).get("step", 0) > 2)
         running.submit("waits", "true", gpus=4)
+        for name in ("a-training-whose-name-needs-a-line", "another-one-whose-name-needs-a-line"):
+            running.submit(name, "sleep 600", gpus=2, vc="other")
+        running.submit("waits-for-both", "true", gpus=4, vc="other")
         yield running
 
 

@@ -87,3 +87,13 @@ function freeFrom(shared: Map<number, Bar[]>, bar: Bar): number {
 function overlaps(a: Span, b: Span): boolean {
   return a.start_s < (b.end_s ?? Infinity) && b.start_s < (a.end_s ?? Infinity);
 }
+
+/** Enough for the name of a node beside its GPUs. */
+const NODE_HEIGHT = 18;
+
+/** As much as fits into `height`, up to `most`; more where a node has so few GPUs that its name would be cut. */
+export function rowHeightOf(rows: GanttRows, most: number, height: number): number {
+  const fewest = Math.max(1, Math.min(NODE_HEIGHT, ...rows.nodes.map((node) => node.gpus)));
+  const wanted = Math.max(most, Math.ceil(NODE_HEIGHT / fewest));
+  return Math.max(3, Math.min(wanted, Math.floor(height / Math.max(1, rows.count))));
+}

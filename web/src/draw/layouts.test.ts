@@ -2,10 +2,10 @@ import { describe, expect, it } from "vitest";
 
 import type { Schemas } from "../api/client";
 import { besideInTime, colourJobs } from "./colouring";
-import { layoutGantt, runs } from "./ganttLayout";
+import { layoutGantt, rowHeightOf, runs } from "./ganttLayout";
 import { heat, sharesByGpu, tenantsOf } from "./mapColours";
 import { gpuBox, groupsOf, hitTest, layoutMap } from "./mapLayout";
-import { ticks, toTime, toX, upTo, zoomed } from "./timeScale";
+import { atFirst, ticks, toTime, toX, upTo, zoomed } from "./timeScale";
 
 type ClusterMap = Schemas["Map"];
 
@@ -138,6 +138,19 @@ describe("the timeline", () => {
       [0.5, 0.5],
       [0, 0.5],
     ]);
+  });
+
+  it("has room for the name of a node with one GPU", () => {
+    const one = layoutGantt([span("1", 0, 5, [0])], []);
+    expect(rowHeightOf(one, 8, 440)).toBe(18);
+    const many = layoutGantt([], [{ name: "n0", gpus: 8 }]);
+    expect(rowHeightOf(many, 8, 440)).toBe(8);
+    expect(rowHeightOf(layoutGantt([], Array.from({ length: 500 }, (_, at) => ({ name: `n${at}`, gpus: 1 }))), 8, 440)).toBe(3);
+  });
+
+  it("has marks for a job that ran less than a second", () => {
+    for (const stretch of [atFirst(100.2, 100.4, 500), atFirst(499.9, null, 500)])
+      expect(ticks(stretch, 800).length).toBeGreaterThan(3);
   });
 
   it("leaves room to the right of now", () => {

@@ -12,6 +12,14 @@ export function upTo(now_s: number, seconds: number): Stretch {
   return { from_s: now_s - seconds, to_s: now_s + (seconds * AHEAD) / (1 - AHEAD) };
 }
 
+const AT_FIRST_S = 5;
+
+/** What is shown at first, without an end up to now. A shorter time would have no mark on the axis. */
+export function atFirst(from_s: number, to_s: number | null, now_s: number): Stretch {
+  if (to_s === null) return upTo(now_s, Math.max(AT_FIRST_S, now_s - from_s));
+  return { from_s, to_s: Math.max(to_s, from_s + AT_FIRST_S) };
+}
+
 export function toX(stretch: Stretch, width: number, at_s: number): number {
   return ((at_s - stretch.from_s) / (stretch.to_s - stretch.from_s)) * width;
 }

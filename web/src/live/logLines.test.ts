@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { clean, filterLines, LINES_MAX, LogLines } from "./logLines";
+import { clean, filterLines, isCut, LINES_MAX, LogLines } from "./logLines";
 
 describe("log lines", () => {
   it("come in any pieces", () => {
@@ -18,6 +18,12 @@ describe("log lines", () => {
       { number: 7, task: "worker-0", text: "a | b" },
       { number: 3, task: "worker-10", text: "c" },
     ]);
+  });
+
+  it("say whether earlier ones are missing, of any task", () => {
+    const first = { number: 1, task: "a", text: "" };
+    const later = { number: 7, task: "b", text: "" };
+    expect([isCut([]), isCut([first, { ...first, number: 2 }]), isCut([first, later])]).toEqual([false, false, true]);
   });
 
   it("are at most so many, and keep their numbers", () => {

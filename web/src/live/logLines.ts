@@ -66,3 +66,13 @@ export function filterLines(lines: readonly LogLine[], task: string, words: stri
   const wanted = words.toLowerCase();
   return lines.filter((line) => (!task || line.task === task) && (!wanted || line.text.toLowerCase().includes(wanted)));
 }
+
+/** True if a task has written more before the first of its lines here. */
+export function isCut(lines: readonly LogLine[]): boolean {
+  const seen = new Set<string>();
+  for (const { task, number } of lines) {
+    if (!seen.has(task) && number > 1) return true;
+    seen.add(task);
+  }
+  return false;
+}

@@ -4,9 +4,9 @@ import { useCallback, useEffect, useMemo, useRef, useState, type KeyboardEvent, 
 
 import type { Schemas } from "../api/client";
 import { AXIS, barAt, drawGantt, type GanttScene } from "../draw/drawGantt";
-import { layoutGantt, type Bar } from "../draw/ganttLayout";
+import { layoutGantt, rowHeightOf, type Bar } from "../draw/ganttLayout";
 import type { Colour } from "../draw/palette";
-import { moved, toTime, upTo, zoomed, type Stretch } from "../draw/timeScale";
+import { atFirst, moved, toTime, zoomed, type Stretch } from "../draw/timeScale";
 import { useCanvas, useWidth } from "../draw/useCanvas";
 import { amount, counted, duration, moment } from "../units";
 import { useNow } from "./now";
@@ -38,8 +38,8 @@ export function Gantt({ label, spans, nodes, from_s, to_s = null, rowMax = 18, c
   useEffect(() => setKept(null), [from_s, to_s]);
 
   const rows = useMemo(() => layoutGantt(spans, nodes), [spans, nodes]);
-  const stretch = kept ?? (to_s === null ? upTo(now_s, now_s - from_s) : { from_s, to_s });
-  const rowHeight = Math.max(3, Math.min(rowMax, Math.floor((HEIGHT_MAX - AXIS) / Math.max(1, rows.count))));
+  const stretch = kept ?? atFirst(from_s, to_s, now_s);
+  const rowHeight = rowHeightOf(rows, rowMax, HEIGHT_MAX - AXIS);
   const whole = AXIS + rows.count * rowHeight;
   const height = Math.max(AXIS + 30, Math.min(HEIGHT_MAX, whole));
   const hover = pointed?.bar ?? null;

@@ -1,5 +1,5 @@
 // Sentences of the server that name jobs, such as "preempted by job 12": each with its name, as a link.
-import { useQuery } from "@tanstack/react-query";
+import { useQueries, useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Fragment } from "react";
 
@@ -24,6 +24,12 @@ export function Words({ text }: { text: string }) {
       ))}
     </>
   );
+}
+
+/** True until the names in these sentences are known: they would make a line longer that is shown already. */
+export function useWaitsForNames(...texts: readonly string[]): boolean {
+  const ids = new Set(texts.flatMap((text) => [...text.matchAll(NAMED)].map((found) => found[1] ?? "")));
+  return useQueries({ queries: [...ids].map((id) => nameQuery(id)) }).some((name) => name.isPending);
 }
 
 function NamedJob({ id, text }: { id: string; text: string }) {

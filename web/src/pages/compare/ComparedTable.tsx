@@ -29,8 +29,8 @@ export function ComparedTable({ jobs, columns, sort, best, drawn, onSort, onDraw
     estimateSize: () => ROW,
     overscan: 12,
   });
-  const grid = { gridTemplateColumns: `46px minmax(200px, 2fr) 104px ${"minmax(96px, 1fr) ".repeat(columns.length - 2)}` };
-  const width = { minWidth: 352 + 96 * (columns.length - 2) };
+  const grid = { gridTemplateColumns: `46px minmax(200px, 2fr) 120px ${"minmax(96px, 1fr) ".repeat(columns.length - 2)}` };
+  const width = { minWidth: 368 + 96 * (columns.length - 2) };
   return (
     <div className="compared" ref={place} tabIndex={0} role="region" aria-label="Jobs side by side">
       <table aria-rowcount={jobs.length + 1} style={width}>

@@ -2,6 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { Tabs } from "radix-ui";
+import { useRef } from "react";
 
 import { ApiError, type Schemas } from "../../api/client";
 import { explainQuery, JOB_EVENTS_MAX, jobEventsQuery, jobQuery, mapQuery } from "../../api/queries";
@@ -9,7 +10,7 @@ import { hasEnded } from "../../live/pages";
 import { EventList } from "../../ui/EventList";
 import { Card, Empty, Fact, Problem, StateMark, Time } from "../../ui/parts";
 import { useTitle } from "../../ui/title";
-import { Words } from "../../ui/Words";
+import { useWaitsForNames, Words } from "../../ui/Words";
 import { useNow } from "../../ui/now";
 import { amount, duration, gpuHours } from "../../units";
 import { gpuHoursOf, ranOf, waitedOf } from "../jobs/times";
@@ -40,11 +41,26 @@ export default function JobPage() {
     // What a job says of its own progress is no event.
     refetchInterval: (query) => (query.state.data?.state === "running" ? PROGRESS_MS : false),
   });
-  const { isPending: waitsForWhy } = useQuery({ ...explainQuery(id), enabled: job?.state === "pending" });
+  const { data: why, isPending: waitsForWhy } = useQuery({ ...explainQuery(id), enabled: job?.state === "pending" });
+  const waitsForNames = useWaitsForNames(why?.reason ?? "");
+  const shown = useRef("");
   const { isPending: waitsForMap } = useQuery(mapQuery);
   useTitle(job ? `${job.name} (${job.id})` : `Job ${id}`);
-  if (error && (!job || (error instanceof ApiError && error.status === 404))) return <Problem error={error} />;
-  if (!job || waitsForMap || (job.state === "pending" && waitsForWhy)) return <h1>Job {id}</h1>;
+  if (error && (!job || (error instanceof ApiError && error.status === 404))) 
+    return (
+      <>
+        <h1>Job {id}</h1>
+        <Problem error={error} />
+        <p>
+          <Link to="/jobs" search={{ all: true }}>
+            All jobs
+          </Link>
+        </p>
+      </>
+    );
+  const waits = waitsForMap || (job?.state === "pending" && (waitsForWhy || waitsForNames));
+  if (!job || (waits && shown.current !== id)) return <h1>Job {id}</h1>;
+  shown.current = id;
   return <Shown job={job} key={job.id} />;
 }
 
@@ -153,7 +169,7 @@ function Why({ id }: { id: string }) {
       </p>
       {data.remedy ? (
         <p className="quiet">
-          What would change that: {data.remedy} <span className="tag">{data.cause}</span>
+          What would change that: <Words text={data.remedy} /> <span className="tag">{data.cause}</span>
         </p>
       ) : null}
     </div>

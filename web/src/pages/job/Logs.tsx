@@ -5,7 +5,7 @@ import { useEffect, useMemo, useState } from "react";
 
 import type { Schemas } from "../../api/client";
 import { followLog, logAddress, readLines, type LogState } from "../../live/followLog";
-import { filterLines, LINES_MAX, type LogLine } from "../../live/logLines";
+import { filterLines, isCut, LINES_MAX, type LogLine } from "../../live/logLines";
 import { Card, Empty } from "../../ui/parts";
 import { useStored } from "../../ui/stored";
 import { counted } from "../../units";
@@ -80,7 +80,7 @@ export function Logs({ job }: { job: JobDetail }) {
         <span className="quiet" role="status">
           {line === undefined ? (
             <>
-              {counted(shown.length, "line")}, {STATES[followed.state]}
+              {howMany(shown, lines)}, {STATES[followed.state]}
             </>
           ) : (
             <>
@@ -114,6 +114,12 @@ export function Logs({ job }: { job: JobDetail }) {
 }
 
 const TOO_MANY = `The last ${LINES_MAX.toLocaleString("en")} lines are here; the search below looks through all.`;
+
+function howMany(shown: readonly LogLine[], loaded: readonly LogLine[]): string {
+  if (!isCut(loaded)) return counted(shown.length, "line");
+  const last = `the last ${counted(loaded.length, "line")}`;
+  return shown.length === loaded.length ? last : `${shown.length.toLocaleString("en")} of ${last}`;
+}
 
 function nothing(words: string, line: number | undefined, state: LogState): string {
   if (words) return "No loaded line has this text.";

@@ -11,7 +11,7 @@ export function Verdict({ job }: { job: Schemas["JobDetail"] }) {
   const ran = duration(ranOf(job, now_s));
   const last = job.history.at(-1);
   if (job.state === "pending") {
-    const again = job.attempts ? ` again, after ${ran} of running in ${counted(job.attempts, "attempt")}; it has waited ${waited} in all` : ` for ${waited}`;
+    const again = job.attempts ? ` again, after ${ran} of running in ${counted(job.attempts, "attempt")}; it has waited ${waited} in all` : `, for ${waited} so far`;
     return (
       <p className="verdict">
         It <strong>waits</strong>

@@ -65,7 +65,7 @@ function GpuCell({ node, first, count }: { node: Node; first: number; count: num
       {tenants.map((tenant) => (
         <TenantLink key={tenant.job} tenant={tenant} />
       ))}
-      {tenants.length ? null : <span className="quiet">free</span>}
+      {tenants.length ? null : <span className="quiet">{node.state === "up" ? "free" : "idle"}</span>}
       {health?.utilization != null ? <span className="quiet">{Math.round(health.utilization)}%</span> : null}
       {isSick ? <span className="bad">{counted(health?.errors ?? 0, "error")}</span> : null}
     </li>

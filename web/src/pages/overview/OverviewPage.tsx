@@ -76,7 +76,7 @@ function Tiles({ data }: { data: Overview }) {
         more={`${amount(data.free)} free, ${amount(data.lent)} lent`}
       />
       <Tile
-        what="GPUs out of use"
+        what="GPUs on nodes out of use"
         value={amount(data.bad + data.drained)}
         more={`${data.bad} bad, ${data.drained} drained`}
       />

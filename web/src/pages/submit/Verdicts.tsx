@@ -1,5 +1,5 @@
 import { Problem } from "../../ui/parts";
-import { amount, counted } from "../../units";
+import { counted } from "../../units";
 import type { DryRunState } from "./useDryRun";
 
 /** What the server says of the file, in its own words. */
@@ -27,7 +27,7 @@ export function Verdicts({ dry }: { dry: DryRunState }) {
       ))}
       {result.errors.length === 0 ? (
         <p className="good">
-          The server would take it: {counted(result.requests.length, "job")}, {amount(gpus)} GPUs.
+          The server would take it: {counted(result.requests.length, "job")}, {counted(gpus, "GPU")}.
         </p>
       ) : null}
     </div>

@@ -55,7 +55,7 @@ function Shares({ vcs }: { vcs: Vc[] }) {
   return (
     <Card
       title="Now"
-      note="Of what is guaranteed: full colour is used, hatched is lent to others, grey is idle. Lighter colour behind it is borrowed."
+      note="Of what is guaranteed: full colour is used, hatched is lent to others (whose idle GPUs these are is open until one wants its own back, so they are divided among all), grey is idle. Lighter colour behind it is borrowed."
     >
       <div className="scroll" tabIndex={0} role="region" aria-label="Virtual clusters now">
         <table>
@@ -86,7 +86,7 @@ function Shares({ vcs }: { vcs: Vc[] }) {
                 </td>
                 <td className="number">{amount(vc.gpus)}</td>
                 <td className="number">{amount(vc.used)}</td>
-                <td className="number">{amount(vc.lent)}</td>
+                <td className="number">{about(vc.lent)}</td>
                 <td className="number">{amount(vc.borrowed)}</td>
                 <td className="number">{amount(vc.running)}</td>
                 <td className="number">{amount(vc.pending)}</td>
@@ -107,7 +107,7 @@ function Bars({ vc, most, colour }: { vc: Vc; most: number; colour: number }) {
     <div
       className="vc-bars"
       role="img"
-      aria-label={`${amount(vc.used)} of ${amount(vc.gpus)} used, ${amount(vc.lent)} lent, ${amount(vc.borrowed)} borrowed`}
+      aria-label={`${amount(vc.used)} of ${amount(vc.gpus)} used, ${about(vc.lent)} lent, ${amount(vc.borrowed)} borrowed`}
     >
       <i className={`f${colour}`} style={share(Math.min(vc.used, vc.gpus))} />
       <i className="vc-lent" style={share(vc.lent)} />
@@ -115,6 +115,11 @@ function Bars({ vc, most, colour }: { vc: Vc; most: number; colour: number }) {
       <i className={`vc-borrowed f${colour}`} style={share(vc.borrowed)} />
     </div>
   );
+}
+
+/** A part of a division is no count. */
+function about(gpus: number): string {
+  return Number.isInteger(gpus) ? amount(gpus) : `≈ ${Math.round(gpus)}`;
 }
 
 function OverTime() {
