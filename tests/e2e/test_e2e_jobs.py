@@ -16,7 +16,7 @@ def test_a_job_is_submitted_by_form_seen_running_read_live_and_stopped(page: Pag
     page.get_by_label("Command").fill(COUNTING)
     editor = page.get_by_label("Job file")
     expect(editor).to_have_value(re.compile("name: from-the-form"))
-    expect(page.get_by_text("The server would take it: 1 job, 1 GPUs.")).to_be_visible()
+    expect(page.get_by_text("The server would take it: 1 job, 1 GPU.")).to_be_visible()
     page.get_by_role("button", name="Submit", exact=True).click()
     expect(page.get_by_role("heading", name=re.compile("from-the-form"))).to_be_visible()
     expect(page.locator(".verdict")).to_contain_text("running")

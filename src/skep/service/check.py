@@ -25,6 +25,8 @@ CHECK_S = 5.0
 NUMBER_MAX = 10**15
 TIME_MAX_S = 1e11
 """The year 5138: a clock that follows a later time would never agree with that of the machine."""
+TIMES = {"at_s", "submit_s", "start_s", "finish_s", "end_s"}
+"""Fields of rows: no calendar has a later time."""
 STEP = 10_000
 """SQLite instructions between two checks of the time."""
 
@@ -139,6 +141,8 @@ def validate(value: Any, kind: Any) -> None:
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)
     msgspec.convert(value, kind)
+    for name in TIMES.intersection(value) if isinstance(value, dict) else ():
+        in_range(value[name] or 0.0, TIME_MAX_S)
 
 
 def check_open_jobs(store: Store, state: State, book: Book) -> None:

@@ -41,7 +41,8 @@ export default function JobPage() {
     // What a job says of its own progress is no event.
     refetchInterval: (query) => (query.state.data?.state === "running" ? PROGRESS_MS : false),
   });
-  const { data: why, isPending: waitsForWhy } = useQuery({ ...explainQuery(id), enabled: job?.state === "pending" });
+  // By its number, as below: the address may have its name.
+  const { data: why, isPending: waitsForWhy } = useQuery({ ...explainQuery(job?.id ?? id), enabled: job?.state === "pending" });
   const waitsForNames = useWaitsForNames(why?.reason ?? "");
   const shown = useRef("");
   const { isPending: waitsForMap } = useQuery(mapQuery);
