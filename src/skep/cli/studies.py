@@ -42,14 +42,16 @@ def studies(ctx: click.Context, output: str, url: str) -> None:
     "--policy",
     "policies",
     multiple=True,
-    required=True,
     metavar="P",
-    help="May be repeated.",
+    help="May be repeated.  [with --seeds, default: all that the trace can serve]",
     shell_complete=complete_policies,
 )
 @click.option("--cluster", default="", metavar="SPEC", help="Such as 16x8.  [default: the cluster of the server]")
 @click.option("--name", default="", help="Its name.")
 @click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--seeds", "repetitions", default=0, metavar="N", help="Run on N bootstraps of the trace, as `skep study` does."
+)
 @click.option(
     "--estimate-error", default=0.0, metavar="E", help="Error of the durations that policies see.  [default: 0]"
 )

@@ -115,7 +115,7 @@ class Insight(ABC):
 
     def start_study(self, policies: Sequence[str], *, trace: str = "history", **fields: Any) -> Found:
         """`trace`: the id of an uploaded one, or `history`. `fields`: name, cluster, seed,
-        estimate_error, since_s, until_s."""
+        estimate_error, repetitions, files, since_s, until_s."""
         body = {"trace": trace, "policies": list(policies), **fields}
         return dict(self._wire.ask("POST", "/studies", json=body))
 

@@ -441,7 +441,11 @@ class StudyBody(Strict):
     name: str = Field(default="", max_length=100, pattern=LINE)
     trace: str = Field(pattern=r"^(history|[0-9a-f]{8})$")
     policies: list[Annotated[str, Field(min_length=1, max_length=300, pattern=LINE)]] = Field(
-        min_length=1, max_length=12
+        max_length=12, description="May be empty with `repetitions`: all that the trace can serve."
+    )
+    repetitions: Whole = Field(default=0, ge=0, le=50, description="Bootstraps, as in `skep study`; 0: each runs once.")
+    files: dict[Annotated[str, Field(pattern=r"^[a-z]\w{0,40}\.py$")], Annotated[str, Field(max_length=100_000)]] = (
+        Field(default={}, max_length=5, description="Policies of an admin's own: `mine.py:Mine` then names one.")
     )
     cluster: str = Field(default="", max_length=1000, pattern=LINE, description="A spec such as 16x8; empty: this one.")
     seed: Whole = Field(default=0, ge=0, le=2**31)
@@ -499,6 +503,7 @@ class StudySchema(Answer):
     policies: list[str]
     seed: int
     estimate_error: float
+    repetitions: int
     state: Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
     created_s: float
     start_s: Seconds

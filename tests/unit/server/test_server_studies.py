@@ -433,3 +433,37 @@ def test_studies_belong_to_who_made_them(tmp_path: Path, monkeypatch: pytest.Mon
         assert board.client.delete(f"{API}/studies/{study}", headers=bob).status_code == 403
         assert board.client.post(f"{API}/studies/{study}/cancel", headers=vic).status_code == 403
         assert board.client.delete(f"{API}/studies/{study}", headers=ann).status_code == 200
+
+
+MINE = """
+from skep.policies import Order
+
+
+class Mine(Order):
+    def key(self, job, now_s):
+        return job.gpus
+"""
+
+
+@pytest.mark.slow
+def test_a_study_with_repetitions_recommends_and_an_admin_may_bring_a_policy(tmp_path: Path) -> None:
+    with Board(tmp_path, "2x4", auth="token") as board:
+        root, ann = board.bearer("root", "admin"), board.bearer("ann", "user")
+        trace = upload(board, TRACE, **root).json()["id"]
+        own = {"trace": trace, "policies": ["fifo", "mine.py:Mine"], "files": {"mine.py": MINE}, "repetitions": 2}
+        assert start(board, ann, **own).status_code == 403
+        assert start(board, root, **own, cluster="1x4").status_code == 201
+        for wrong in ({"../mine.py": MINE}, {"mine.py": "x" * 100_001}):
+            assert start(board, root, **(own | {"files": wrong})).status_code in (400, 422)
+        assert start(board, root, **(own | {"files": {"other.py": MINE}})).status_code == 400
+        everything = start(board, root, trace=trace, policies=[], repetitions=2, cluster="1x4")
+        assert everything.status_code == 201, everything.text
+        for study in board.client.get(f"{API}/studies", headers=root).json():
+            by_s = time.monotonic() + 240
+            while (found := board.client.get(f"{API}/studies/{study['id']}", headers=root).json())["state"] not in OVER:
+                assert time.monotonic() < by_s, found
+                time.sleep(0.1)
+            assert (found["state"], found["error"]) == ("done", "")
+            report = board.client.get(f"{API}/studies/{study['id']}/report", headers=root).text
+            assert "Which differences are real" in report or "against" in report
+            assert ("mine.py:Mine" in report) == (len(found["parts"]) == 2)

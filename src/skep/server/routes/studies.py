@@ -103,7 +103,11 @@ async def start_study(request: Request, body: StudyBody) -> Response:
 
 def started(request: Request, body: StudyBody) -> StudyRecord:
     reads, trace, past = reads_of(request), None, None
-    check_policies(body.policies)
+    if body.files:
+        identity_of(request).must_be_admin("policies of one's own, which are code,")
+    if not body.policies and not body.repetitions:
+        raise InputError("no policy is named", hint="with repetitions, all that the trace can serve are compared")
+    check_policies(body.policies, body.files)
     name, text, files = chosen_cluster(request, body.cluster)
     if body.trace == HISTORY:
         past = PastJobs(body.since_s, body.until_s, reads.clock(), reads.sight)
@@ -121,10 +125,11 @@ def started(request: Request, body: StudyBody) -> StudyRecord:
         trace_name=trace_name,
         cluster=name,
         cluster_text=text,
-        files=files,
+        files=files | body.files,
         policies=list(dict.fromkeys(body.policies)),
         seed=body.seed,
         estimate_error=body.estimate_error,
+        repetitions=body.repetitions,
         past=past,
         created_s=reads.clock(),
     )
@@ -167,9 +172,12 @@ async def study_report(request: Request, id: Id) -> Response:
     return Response(text, media_type="text/html; charset=utf-8", headers=headers)
 
 
-def check_policies(specs: list[str]) -> None:
-    """A request must not name files of this machine: neither a policy of its own nor a knob."""
+def check_policies(specs: list[str], sent: Collection[str]) -> None:
+    """A request must not name files of this machine: neither a policy of its own nor a knob. Files that it brings are
+    code, which only the process of the study loads."""
     for spec in specs:
+        if ".py:" in spec and files_of(spec)[0] in sent:
+            continue
         if files_of(spec):
             raise InputError(f"policy '{spec[:100]}' names a file", hint="studies run the policies of GET /policies")
         needs_of(spec)  # raises for parts that do not exist

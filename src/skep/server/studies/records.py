@@ -68,6 +68,8 @@ class StudyRecord(msgspec.Struct, kw_only=True):
     seed: int
     created_s: float
     estimate_error: float = 0.0
+    repetitions: int = 0
+    """Bootstraps of the trace; 0: each policy runs once."""
     past: PastJobs | None = None
     """With the trace `history`."""
     state: str = QUEUED

@@ -127,6 +127,9 @@ class StudyRun:
 
         gc.disable()  # jobs have no reference cycles, and the collector would only cost time
         experiment = self.experiment()
+        if self.record.repetitions:
+            self.repeat(experiment)
+            return
         for policy in self.record.policies:
             experiment.planner(policy)  # an invalid policy is reported before anything runs
         self.parts = [StudyPart(policy, len(experiment.trace.jobs)) for policy in self.record.policies]
@@ -138,6 +141,27 @@ class StudyRun:
             part.summary = {name: getattr(runs[-1].summary, name) for name in TABLE}
             self.note()
         write_aside(self.folder / "report.html", render_report(runs, title=self.record.name))
+
+    def repeat(self, experiment: Experiment) -> None:
+        """What `skep study` does."""
+        from skep.experiments.study.page import render_study
+        from skep.experiments.study.study import StudyQuestion, plan_study, run_study
+        from skep.files.text import write_aside
+
+        experiment.options = msgspec.structs.replace(experiment.options, keep_history=False)
+        record = self.record
+        question = StudyQuestion((experiment,), tuple(record.policies), repetitions=record.repetitions).check()
+        found = plan_study(question)[1]
+        self.parts = [StudyPart(each.policy, len(experiment.trace.jobs)) for each in found]
+        self.note()
+
+        def tell(done: int, total: int) -> None:
+            for part in self.parts:
+                part.done = part.jobs * done // total
+            self.note()
+
+        made = run_study(question, report=tell)
+        write_aside(self.folder / "report.html", render_study(made))
 
     def experiment(self) -> Experiment:
         from skep.clusters.read import read_text

@@ -20,6 +20,7 @@ export function NewStudy() {
   const [name, setName] = useState("");
   const [trace, setTrace] = useState("history");
   const [cluster, setCluster] = useState("");
+  const [repetitions, setRepetitions] = useState(0);
   const [chosen, setChosen] = useState<readonly string[]>(FIRST);
   const upload = useMutation({
     mutationFn: uploadTrace,
@@ -30,7 +31,7 @@ export function NewStudy() {
     },
   });
   const run = useMutation({
-    mutationFn: () => asked(api.POST("/api/v1/studies", { body: { name, trace, cluster, policies: [...chosen] } })),
+    mutationFn: () => asked(api.POST("/api/v1/studies", { body: { name, trace, cluster, repetitions, policies: [...chosen] } })),
     onSuccess: () => {
       setName("");
       void client.invalidateQueries({ queryKey: ["studies"] });
@@ -82,12 +83,20 @@ export function NewStudy() {
             />
           </label>
           <label className="field">
+            <span>Repetitions</span>
+            <select value={repetitions} onChange={(event) => setRepetitions(Number(event.target.value))}>
+              <option value={0}>none: each policy once</option>
+              <option value={10}>10 bootstraps, with a recommendation</option>
+              <option value={30}>30 bootstraps, with a recommendation</option>
+            </select>
+          </label>
+          <label className="field">
             <span>Name</span>
             <input value={name} maxLength={100} onChange={(event) => setName(event.target.value)} />
           </label>
         </div>
         <fieldset className="policies">
-          <legend className="what">Policies, up to 12</legend>
+          <legend className="what">Policies, up to 12; none with repetitions: all that the trace can serve</legend>
           {policies.map((policy) => (
             <label key={policy.name} title={policy.title} className="row">
               <input type="checkbox" checked={chosen.includes(policy.name)} onChange={() => toggle(policy.name)} />
@@ -105,7 +114,9 @@ export function NewStudy() {
         <div className="row">
           <button
             className="main"
-            disabled={run.isPending || upload.isPending || chosen.length === 0 || chosen.length > 12}
+            disabled={
+              run.isPending || upload.isPending || (chosen.length === 0 && repetitions === 0) || chosen.length > 12
+            }
           >
             Run
           </button>
