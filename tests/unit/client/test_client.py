@@ -391,3 +391,10 @@ def test_a_policy_of_ones_own_is_read_here_and_sent_along(
 def test_a_policy_file_that_is_not_there_is_said_here(client: Client) -> None:
     with pytest.raises(InputError, match=r"nosuch\.py"):
         client.use_policy("./nosuch.py:Mine")
+
+
+def test_the_output_of_a_command_beside_a_task_comes_in_any_pieces(api: FakeApi, client: Client) -> None:
+    sent = b"\x01\x00\x00\x00\x02hi\x02\x00\x00\x00\x01!\x00\x00\x00\x00\x013"
+    pieces = [sent[at : at + 4] for at in range(0, len(sent), 4)]
+    api.answers["POST /jobs/7/exec"] = FakeAnswer(pieces=pieces, media_type="application/octet-stream")
+    assert list(client.exec("7", ["echo", "hi"])) == [(1, b"hi"), (2, b"!"), (0, b"3")]

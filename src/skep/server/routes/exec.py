@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from skep.server.context import context_of, identity_of, reads_of
 from skep.server.gate import Crowded
-from skep.server.schemas import JobRef, Responses, Strict, errors
+from skep.server.schemas import JobRef, Responses, Strict, write_errors
 from skep.server.streams import Stream
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
@@ -33,7 +33,7 @@ class ExecBody(Strict):
 
 
 @router.post(
-    "/jobs/{id}/exec", response_model=None, response_class=Response, responses={**OUTPUT, **errors(404, 409, 503)}
+    "/jobs/{id}/exec", response_model=None, response_class=Response, responses={**OUTPUT, **write_errors(404, 409)}
 )
 async def exec_beside(request: Request, id: JobRef, body: ExecBody) -> Response:
     """Run a command in the container of a task, for the owner of the job. There is no input."""
