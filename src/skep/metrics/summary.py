@@ -45,13 +45,14 @@ def summarize(
     latency_ms: tuple[float, float],
 ) -> Summary:
     rows = facts.rows
+    # First, because it needs the most memory.
+    users, ratios = finish_time_fairness(state.cluster.gpu_total, facts)
     unrunnable = sum([row.state == UNRUNNABLE for row in rows])
     jcts = sorted([row.jct_s for row in rows if row.jct_s is not None])
     queues = sorted([row.queue_s for row in rows if row.queue_s is not None])
     makespan_s = _makespan(rows)
     offered = state.cluster.gpu_total * makespan_s if makespan_s else 0.0
     waits = sorted([row.start_s - row.submit_s for row in rows if row.start_s is not None])
-    users, ratios = finish_time_fairness(state.cluster.gpu_total, facts)
     return Summary(
         **msgspec.structs.asdict(named),
         jobs=len(rows),
@@ -97,11 +98,14 @@ def summarize(
 
 def _slowdown(facts: JobFacts) -> float | None:
     """The mean of what is called bounded slowdown."""
-    slower = [
-        max(row.jct_s / max(work_s, SLOWDOWN_LEAST_S), 1.0)
-        for row, work_s in zip(facts.rows, facts.works, strict=True)
-        if row.jct_s is not None
-    ]
+    slower = array(
+        "d",
+        (
+            max(row.jct_s / max(work_s, SLOWDOWN_LEAST_S), 1.0)
+            for row, work_s in zip(facts.rows, facts.works, strict=True)
+            if row.jct_s is not None
+        ),
+    )
     return sum(slower) / len(slower) if slower else None
 
 
@@ -142,8 +146,10 @@ def finish_time_fairness(gpu_total: int, facts: JobFacts) -> tuple[list[str], ar
     The part is by the number of jobs present on average during its life.
     """
     rows = facts.rows
-    starts = [row.submit_s for row in rows if row.state != UNRUNNABLE]
-    present_until = presence(starts, [row.finish_s for row in rows if row.finish_s is not None])
+    present_until = presence(
+        [row.submit_s for row in rows if row.state != UNRUNNABLE],
+        [row.finish_s for row in rows if row.finish_s is not None],
+    )
     users, ratios = [], array("d")
     for row, work_s, user in zip(rows, facts.works, facts.users, strict=True):
         finish_s, gpus = row.finish_s, row.gpus
@@ -162,7 +168,10 @@ def presence(starts: list[float], ends: list[float]) -> Callable[[float], float]
     which a million jobs need a tenth of the memory of a dict."""
     instants, integrals = array("d"), array("d")
     integral, count, since_s = 0.0, 0, 0.0
-    came, gone = array("d", sorted(starts)), array("d", sorted(ends))
+    starts.sort()
+    ends.sort()
+    came, gone = array("d", starts), array("d", ends)
+    del starts, ends
     for at_s in merge(came, gone):
         if not instants or at_s != since_s:
             integral += count * (at_s - since_s)
