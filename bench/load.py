@@ -71,16 +71,22 @@ def job(number: int, command: str = "sleep 600") -> dict[str, Any]:
 async def one_client(port: int, requests: list[bytes], taken_s: list[float]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for request in requests:
-        began_s = time.perf_counter()
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        status = int(head.split(b" ", 2)[1])
-        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
-        body = await reader.readexactly(int(length.split(b":")[1]))
-        taken_s.append(time.perf_counter() - began_s)
-        if status >= 300:
-            raise RuntimeError(f"{status}: {body[:300]!r}")
+        taken_s.append(await exchange(reader, writer, request))
     writer.close()
+
+
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> float:
+    """Seconds from a request to its answer."""
+    began_s = time.perf_counter()
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    status = int(head.split(b" ", 2)[1])
+    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+    body = await reader.readexactly(int(length.split(b":")[1]))
+    taken_s = time.perf_counter() - began_s
+    if status >= 300:
+        raise RuntimeError(f"{status}: {body[:300]!r}")
+    return taken_s
 
 
 def load(port: int, requests: list[list[bytes]], answer: Any) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tests.support.snapshot import snapshot
 
 from skep.core.needs import offered_needs
-from skep.engines.local.engine import LocalEngine
+from skep.engines.local.engine import LocalEngine, local_capabilities
 from skep.jobs.request import Request, TaskRole
 from skep.service.live import Live
 from skep.service.recover import recover
@@ -83,7 +83,7 @@ def run(folder: Path, policy: str, *, steps: int = 400, step_s: float = 0.01, to
     def engine(live: Live) -> LocalEngine:
         return LocalEngine(folder, live.writer.state.cluster.blank(), live.request_of, live.tell)
 
-    offers = offered_needs(LocalEngine.capabilities)
+    offers = offered_needs(local_capabilities())
     began_s = time.monotonic()
     live = Live(store, engine, time.time, cluster=("lab.yaml", CLUSTER), policy=policy, offers=offers)
     try:

@@ -54,6 +54,25 @@ def drf_gpus() -> list[Finding]:
     return [same("GPUs of A and of B", (3, 3), (tasks["A"], tasks["B"]))]
 
 
+def drf_hug() -> list[Finding]:
+    """B's jobs hardly need a CPU."""
+    cluster = Cluster([NodeSpec("n0", 0, cpu_milli=10_000, memory_mib=10 * 1024)], "10 CPUs, 10 GiB")
+    needs = {"A": (1, 0.5), "B": (0.001, 1)}
+    jobs = [
+        endless(f"{user}{number}", gpu_shape(0, cpu=cpu, memory_gib=memory_gib), user=user)
+        for user, (cpu, memory_gib) in needs.items()
+        for number in range(20)
+    ]
+    return [same("tasks of A and of B", {"A": 6, "B": 6}, running_by_user(play_jobs("drf:mode=hug", cluster, jobs)))]
+
+
+def drf_amf() -> list[Finding]:
+    jobs = [endless(f"B{number}", gpu_shape(1), user="B") for number in range(8)]
+    jobs += [endless(f"A{number}", gpu_shape(1, gpu_types=("v100",)), user="A") for number in range(8)]
+    tasks = running_by_user(play_jobs("drf:mode=amf", "1x4:v100+1x4:p100", jobs))
+    return [same("GPUs of A and of B", {"A": 4, "B": 4}, tasks)]
+
+
 def running_by_user(run: Run) -> dict[str, int]:
     """Jobs here are named by their user and a number."""
     counts = dict.fromkeys("AB", 0)
@@ -97,6 +116,22 @@ CHECKS = (
         title="Where GPUs are everyone's dominant resource, all get the same number",
         source="Ghodsi et al., NSDI 2011: with one dominant resource DRF is max-min fair; all of A's jobs came first",
         ask=drf_gpus,
+    ),
+    Check(
+        name="drf-hug",
+        policy="drf",
+        title="With mode=hug no user holds more of a resource than the level that all can have",
+        source="Chowdhury et al. (HUG), NSDI 2016, by hand: A needs half as much memory as CPUs, B memory alone, so "
+        "the level is 1 / (0.5 + 1) = 2/3 of 10, by whole tasks 6",
+        ask=drf_hug,
+    ),
+    Check(
+        name="drf-amf",
+        policy="drf",
+        title="With mode=amf a user that can use any type makes room for one that cannot",
+        source="Guan et al. (AMF), ICPP 2019, by hand: A's jobs need the 4 V100, B's came first and run anywhere; "
+        "totals of 4 and 4 are possible",
+        ask=drf_amf,
     ),
     Check(
         name="yarn-cs-patience",

@@ -1,0 +1,21 @@
+"""Policies for mixed clusters with real jobs on two virtual GPU types: short runs of `bench.mixed_live`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bench.mixed_live import POLICIES, run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=[policy.partition(":")[0] for policy in POLICIES])
+def test_all_jobs_end_and_the_log_leads_to_the_same_state(tmp_path: Path, policy: str) -> None:
+    found = run(tmp_path, policy.replace("probe=8", "probe=3"), steps=60, torch=False)
+    assert found.states == {"succeeded": 6}
+    assert found.is_same
+    for model, declared in (("heavy", 0.3), ("light", 0.8)):
+        slow, fast = (found.speeds.get((model, gpu_type)) for gpu_type in ("slow", "fast"))
+        if slow and fast:  # a short run on a busy machine may end before its second report
+            assert slow / fast < declared + 0.3
