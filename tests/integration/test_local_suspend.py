@@ -173,3 +173,11 @@ def test_a_shim_obeys_no_server_that_was_replaced(tmp_path: Path) -> None:
         assert task.send(7, "suspend", 5)
         assert until(lambda: (world.task() / "suspended").exists())  # it came after, and was heard
         assert is_alive(int(main_file(tmp_path).read_text()))
+
+
+def test_a_job_starts_on_the_gpus_of_a_suspended_one(tmp_path: Path) -> None:
+    with World(tmp_path, {"1": sh("sleep 600"), "2": sh("sleep 600")}) as world:
+        world.start("1", allocation=on(0, gpus=1))
+        world.do(Suspend("1", 1), Launch("2", on(0, gpus=1), 1))
+        world.wait(Suspended)
+        world.wait(Started, "2")

@@ -285,11 +285,12 @@ class Launches:
             self._reports.append((Suspended if is_standing else Resumed)(run.job_id, run.launch))
 
     def _has_room(self, run: LaunchRun, phase: Phase) -> bool:
-        """Two jobs may move at once, each onto GPUs that the other still holds: the first to be ready waits."""
+        """Two jobs may move at once, each onto GPUs that the other still holds: the first to be ready waits. It also
+        waits until a job that is to be suspended there has stopped."""
         wanted = run.gpus_in_use(phase)
         if not wanted:
             return True
-        others = (other for other in self.by_job.values() if other is not run)
+        others = (other for other in self.by_job.values() if other is not run and not other.is_standing)
         return not any(
             wanted & other.gpus_in_use(Phase.SPAWNED if other.has_gone else Phase.RUNNING) for other in others
         )
