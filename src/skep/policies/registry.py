@@ -36,6 +36,7 @@ ZOO = (
     "allox",
     "themis",
     "gandiva_fair",
+    "gavel",
     "kubeshare",
     "gandiva",
     "salus",

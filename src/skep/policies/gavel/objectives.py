@@ -1,0 +1,204 @@
+"""What the Gavel policies optimise: one small class for each objective.
+
+An objective turns the table of speeds into shares of time. `merges` says whether equal jobs may be one row: not if what
+is left of them matters.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from skep.core.solving import Unsolved
+from skep.policies.gavel.centre import Array, Program, centre
+from skep.policies.gavel.problem import ShareProblem
+
+USELESS = 1e-3
+"""The price of a share on a type where the job makes no progress."""
+MOVES = 20
+FTF_PRECISION = 1e-7
+
+
+class Table(NamedTuple):
+    """The columns of the rows, and what is common."""
+
+    speeds: Array
+    gpus: Array
+    weights: Array
+    counts: Array
+    widths: Array
+    left: Array
+    age: Array
+    alone: Array
+    due: Array
+    places: Array
+    problem: ShareProblem
+
+    @property
+    def jobs(self) -> float:
+        return float(self.counts.sum())
+
+    def program(
+        self, gain: Array, base: Array, slope: Array, reward: Array | float = 0.0, start: Array | None = None
+    ) -> Program:
+        """With a small price for shares that are of no use, so that nothing is spent on them."""
+        dead = np.where(self.speeds > 0, 0.0, -USELESS)
+        return Program(gain, self.gpus, self.counts, self.widths, base, slope, reward + dead, start)
+
+    def level(self, gain: Array) -> Array:
+        """Shares whose smallest gain is largest."""
+        rows = len(gain)
+        return centre(self.program(gain, np.zeros(rows), np.ones(rows))).shares
+
+    def best(self, reward: Array, base: Array | float = -1.0, start: Array | None = None) -> Array:
+        """Shares with the largest reward in all, where no speed is below this."""
+        rows = len(reward)
+        most = max(float(np.abs(reward).max()), 1e-12)
+        program = self.program(self.speeds, np.zeros(rows) + base, np.zeros(rows), reward / most, start)
+        return centre(program).shares
+
+    def equal_split(self) -> Array:
+        """The speed of each row if all jobs ran the same part of the time, on each type by its GPUs."""
+        part = self.widths / self.jobs
+        return np.asarray(self.speeds @ (part / part.sum()))
+
+    def isolated(self) -> Array:
+        """The speed of each row alone on an equal part of every type."""
+        part = self.widths / self.jobs / self.gpus[:, None]
+        part /= np.maximum(part.sum(1), 1.0)[:, None]
+        return np.asarray((self.speeds * part).sum(1))
+
+
+def table_of(problem: ShareProblem) -> Table:
+    rows = problem.rows
+    columns = [
+        np.array([getattr(row, name) for row in rows], dtype=float)
+        for name in ("gpus", "weight", "count", "left_s", "age_s", "alone_s", "due_s", "place")
+    ]
+    gpus, weights, counts, *rest = columns
+    left, age, alone, due, places = rest
+    speeds = np.array([row.speeds for row in rows], dtype=float)
+    widths = np.array(problem.widths, dtype=float)
+    return Table(speeds, gpus, weights, counts, widths, left, age, alone, due, places, problem)
+
+
+class Objective(Protocol):
+    name: ClassVar[str]
+    merges: ClassVar[bool]
+
+    def shares(self, table: Table) -> Array: ...
+
+
+class Las:
+    """Least attained service: the smallest of all speeds is largest, each relative to an equal split."""
+
+    name, merges = "las", True
+
+    def shares(self, table: Table) -> Array:
+        return table.level(las_gain(table))
+
+
+def las_gain(table: Table) -> Array:
+    return np.asarray(table.speeds * (table.gpus / table.weights / table.equal_split())[:, None])
+
+
+class Makespan:
+    """All jobs end as early as possible: the smallest part of its work that a job does in a second is largest."""
+
+    name, merges = "makespan", False
+
+    def shares(self, table: Table) -> Array:
+        left = np.maximum(table.left, 1e-3)
+        return table.level(table.speeds * (left.max() / left)[:, None])
+
+
+class Ftf:
+    """Finish-time fairness (Themis): the worst ratio of the expected time to the end and that on an equal part of the
+    cluster is smallest."""
+
+    name, merges = "ftf", False
+
+    def shares(self, table: Table) -> Array:
+        """With r the ratio, a job needs `gain · x >= 1 / (r - late)`. In 1 / (r - latest) that is concave, so tangents
+        demand too much and never too little: a few programs with tangents at the last answer lead to the optimum."""
+        left = np.maximum(table.left, 1e-3)
+        alone = table.alone + left / table.isolated()
+        gain, late = table.speeds * (alone / left)[:, None], table.age / alone
+        behind, t = late.max() - late, 0.0
+        found = np.zeros_like(gain)
+        for _ in range(MOVES):
+            part = 1 / (1 + behind * t)
+            found, better = centre(table.program(gain, (part - part * part) * t, part * part))
+            if abs(better - t) <= FTF_PRECISION * better:
+                break
+            t = better
+        return found
+
+
+class Throughput:
+    """The sum of all speeds is largest, each relative to the job's fastest type."""
+
+    name, merges = "throughput", True
+
+    def shares(self, table: Table) -> Array:
+        return table.best(table.speeds / table.speeds.max(1, keepdims=True))
+
+
+class Cost:
+    """The most progress for the money."""
+
+    name, merges = "cost", True
+
+    def shares(self, table: Table) -> Array:
+        return table.best(table.speeds / table.speeds.max(1, keepdims=True) / np.array(table.problem.costs))
+
+
+class CostSlo:
+    """The same, and jobs with a deadline meet it; if that is not possible for all, deadlines do not count."""
+
+    name, merges = "cost-slo", False
+
+    def shares(self, table: Table) -> Array:
+        reward = table.speeds / table.speeds.max(1, keepdims=True) / np.array(table.problem.costs)
+        with_due = table.due > 0
+        need = np.where(with_due, table.left / np.where(with_due, table.due, 1.0), 0.0)
+        if not with_due.any():
+            return table.best(reward)
+        most = centre(table.program(table.speeds, np.where(with_due, 0.0, -1.0), need))
+        if most.t <= 1 + 1e-6:
+            return table.best(reward)
+        return table.best(reward, np.where(with_due, need, -1.0), most.shares * (1 + most.t) / (2 * most.t))
+
+
+class Fifo:
+    """Jobs that were submitted earlier count more, each by its speed relative to its fastest type."""
+
+    name, merges = "fifo", False
+
+    def shares(self, table: Table) -> Array:
+        rank = len(table.places) - table.places
+        return table.best(table.speeds / table.speeds.max(1, keepdims=True) * rank[:, None])
+
+
+class Sjf:
+    """Jobs that end sooner count more."""
+
+    name, merges = "sjf", False
+
+    def shares(self, table: Table) -> Array:
+        fastest = table.speeds.max(1, keepdims=True)
+        soon = fastest / np.maximum(table.left, 1.0)[:, None]
+        return table.best(table.speeds / fastest * soon)
+
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    each.name: each for each in (Las, Makespan, Ftf, Throughput, Cost, CostSlo, Fifo, Sjf)
+}
+
+
+def objective_named(name: str) -> Objective:
+    found = OBJECTIVES.get(name)
+    if found is None:
+        raise Unsolved(f"no objective {name}")
+    return found()

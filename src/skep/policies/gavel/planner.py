@@ -1,0 +1,259 @@
+"""The planner of the Gavel policies: shares of time from a solver, kept by rounds.
+
+A solver answers which part of the time each job should run on each GPU type. At each round the jobs are taken, type by
+type, in the order in which they are behind their shares, and run where there is room, one type in a round; what no job
+is owed goes to those without a share, so that no GPU stays idle. The answer is asked for again when jobs have come or
+gone. In between, and if none comes, the last one stays in force.
+
+How far a job is behind is counted in seconds and carried from answer to answer (`Book`), so shares hold in the long
+run. A job that runs is replaced only by one that is behind by a turn more: restarts cost, and turns of a round would
+restart most jobs all the time. With `compat` the order is that of Gavel's release: the share divided by the time
+received since the last answer, without a turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from skep.core.job import amount_of
+from skep.core.memory import At, Memory
+from skep.core.model import Shape
+from skep.core.plan import Plan
+from skep.core.solving import ANSWERED, ASKED, SolverProblem
+from skep.core.view import JobView, Trigger, View
+from skep.core.weights import Weights
+from skep.policies.allox import on_types
+from skep.policies.gavel.book import BOOK, EMPTY, Alone
+from skep.policies.gavel.problem import Row, ShareProblem, Shares
+from skep.policies.gavel.rounds import Round
+from skep.policies.joint import JointPlanner
+from skep.policies.place import Place
+
+SOLVER = "skep.policies.gavel.solve:solve"
+INTERVAL_S = 1920.0
+"""The least time between two answers."""
+NEVER_S = 1e9
+"""The work of a job without an estimate."""
+
+
+class Options(NamedTuple):
+    objective: str
+    merges: bool
+    reads_left: bool
+    """The objective depends on how much is left of jobs."""
+    is_aware: bool
+    is_compat: bool
+    is_strategy_proof: bool
+    seed: int
+    costs: tuple[float, ...]
+    inside: str
+    weights: Weights
+
+
+class Gavel(JointPlanner):
+    def __init__(self, *, name: str, place: Place, options: Options) -> None:
+        super().__init__(name=name, place=place)
+        self.options = options
+        self.drifts = options.is_compat
+
+    def attach(self, view: View, memory: Memory) -> None:
+        super().attach(view, memory)
+        self.types = [pool.gpu_type for pool in view.cluster.pools]
+        self.numbers = {gpu_type: number for number, gpu_type in enumerate(self.types)}
+        self.kinds: dict[tuple[object, ...], Kind] = {}
+        self.none = (0.0,) * len(self.types)
+        self.shares: tuple[int, Shares] = (-1, Shares([], {}))
+
+    # Asking ----------------------------------------------------------------------------------------------------
+
+    def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
+        if trigger.solved or not self._asks(view, memory):
+            return super().plan(view, memory, trigger)
+        self.unseen += [*trigger.returned, *trigger.submitted]
+        for job in trigger.withdrawn:
+            self.pending.pop(job.seq, None)
+            self.unseen = [each for each in self.unseen if each is not job or job.is_ready]
+        plan = view.new_plan()
+        plan.ask(view)
+        return plan
+
+    def _asks(self, view: View, memory: Memory) -> bool:
+        """True if jobs have come or gone since the last answer, which is not too new."""
+        if ASKED.get(memory) is not None:
+            return False
+        shares, book = self.answer(memory), BOOK.get(memory) or EMPTY
+        there = self._sharing(view)
+        if not there or shares.jobs.keys() == there.keys():
+            return False
+        is_first = book.answer < 0 or (self.options.is_compat and not book.at_s)
+        return is_first or view.now_s - book.at_s >= INTERVAL_S or not view.held_jobs
+
+    def _sharing(self, view: View) -> dict[int, JobView]:
+        """The jobs that share GPUs: they run, or could."""
+        return {
+            seq: job
+            for seq, job in view.open_jobs.items()
+            if (job.is_ready or job.allocation is not None) and job.gpu_count and not job.is_ending and view.has(job)
+        }
+
+    def answer(self, memory: Memory) -> Shares:
+        answered = ANSWERED.get(memory)
+        if answered is None:
+            return Shares([], {})
+        if answered.number != self.shares[0]:
+            self.shares = answered.number, msgspec.msgpack.decode(answered.answer, type=Shares)
+        return self.shares[1]
+
+    def problem(self, view: View, memory: Memory, at: At) -> SolverProblem:
+        jobs = [job for job in self._sharing(view).values() if any(self.kind(view, job).speeds)]
+        rows: list[Row] = []
+        found: dict[int, int] = {}
+        merged: dict[tuple[object, ...], int] = {}
+        alone = self.alone(view, memory, jobs)
+        for place, job in enumerate(jobs):
+            row = self._row(view, job, place, alone.get(job.seq))
+            key = (row.gpus, row.weight, row.speeds, row.entity)
+            if self.options.merges and not self.options.is_compat and key in merged:
+                number = merged[key]
+                rows[number] = msgspec.structs.replace(rows[number], count=rows[number].count + 1)
+            else:
+                number = merged[key] = len(rows)
+                rows.append(row)
+            found[job.seq] = number
+        options = self.options
+        widths = tuple(float(pool.total) for pool in view.cluster.pools)
+        entities = {row.entity: options.weights.of_vc(row.entity) for row in rows}
+        return SolverProblem(
+            SOLVER,
+            ShareProblem(
+                options.objective,
+                widths,
+                rows,
+                found,
+                is_compat=options.is_compat,
+                is_aware=options.is_aware,
+                is_strategy_proof=options.is_strategy_proof,
+                costs=costs_of(options.costs, len(widths)),
+                inside=options.inside,
+                entities=entities,
+            ),
+        )
+
+    def _row(self, view: View, job: JobView, place: int, alone: Alone | None) -> Row:
+        options, kind = self.options, self.kind(view, job)
+        speeds = kind.speeds if options.is_aware else kind.agnostic
+        entity = job.spec.vc if options.objective == "hierarchical" else ""
+        if not options.reads_left:
+            return Row(kind.gpus, job.spec.weight, 1, speeds, kind.scale, place=place, entity=entity)
+        left_s = self._left_s(view, job)
+        due_s = 0.0
+        if options.objective == "cost-slo" and job.spec.deadline_s is not None:
+            due_s = max(job.submit_s + job.spec.deadline_s - view.now_s, 0.0)
+        return Row(
+            kind.gpus,
+            job.spec.weight,
+            1,
+            speeds,
+            kind.scale,
+            left_s=left_s,
+            age_s=view.now_s - job.submit_s,
+            alone_s=0.0 if alone is None else alone.alone_s,
+            due_s=due_s,
+            place=place,
+            entity=entity,
+        )
+
+    def _left_s(self, view: View, job: JobView) -> float:
+        expected = job.spec.expect_s
+        return max((NEVER_S if expected is None else expected) - job.work_at(view.now_s), 0.0)
+
+    def alone(self, view: View, memory: Memory, jobs: Sequence[JobView]) -> dict[int, Alone]:
+        """For finish-time fairness: work since the last answer counts at the speed on an equal part then."""
+        if self.options.objective != "ftf" or not jobs:
+            return {}
+        before = (BOOK.get(memory) or EMPTY).alone
+        found = {}
+        for job in jobs:
+            kind, work_s = self.kind(view, job), job.work_at(view.now_s)
+            speed = kind.isolated([pool.total / len(jobs) for pool in view.cluster.pools], self.options.is_aware)
+            last = before.get(job.seq)
+            done_s = 0.0 if last is None else last.alone_s + (work_s - last.work_s) / last.speed
+            found[job.seq] = Alone(done_s, work_s, speed)
+        return found
+
+    def kind(self, view: View, job: JobView) -> Kind:
+        """The speeds of jobs of one model and request."""
+        shape = job.shapes[0]
+        key = (job.spec.model, shape, view.knowledge.speed_version if self._knows else 0)
+        found = self.kinds.get(key)
+        if found is None:
+            found = self.kinds[key] = self._make_kind(view, job, shape)
+        return found
+
+    @property
+    def _knows(self) -> bool:
+        return self.options.is_aware or self.options.reads_left
+
+    def _make_kind(self, view: View, job: JobView, shape: Shape) -> Kind:
+        """An unknown speed counts as 1; a type with too few GPUs as 0."""
+        speeds = []
+        for pool in view.cluster.pools:
+            allowed = not shape.gpu_types or pool.gpu_type in shape.gpu_types
+            rate = view.knowledge.rate(job.spec, shape, pool.gpu_type) if allowed and self._knows else None
+            fits = allowed and shape.gpus <= pool.total
+            speeds.append((1.0 if rate is None else rate) if fits else 0.0)
+        return Kind(amount_of(shape), tuple(speeds), on_each(shape, self.types), self._scale(view, job, speeds))
+
+    def _scale(self, view: View, job: JobView, speeds: Sequence[float]) -> float:
+        """Steps in a second of work, for solvers that see raw units."""
+        if not self.options.is_compat or not self._knows:
+            return 1.0
+        for gpu_type, speed in zip(self.types, speeds, strict=True):
+            steps = view.knowledge.steps_per_s(job.spec.model, gpu_type, job.shapes[0].gpus)
+            if steps and speed:
+                return steps / speed
+        return 1.0
+
+    # Rounds ----------------------------------------------------------------------------------------------------
+
+    def decide(self, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> float:
+        if any(job.decided_s == view.now_s for job in view.open_jobs.values() if job.launches or job.allocation):
+            return math.inf  # this round is decided; what it stopped has come back
+        now = Round(self, view, plan, memory, pending)
+        now.choose()
+        now.carry_out()
+        return math.inf
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What is the same for jobs of one model and request."""
+
+    gpus: float
+    speeds: tuple[float, ...]
+    shapes: tuple[Shape, ...]
+    """Restricted to each type."""
+    scale: float = 1.0
+
+    @property
+    def agnostic(self) -> tuple[float, ...]:
+        return tuple(float(speed > 0) for speed in self.speeds)
+
+    def isolated(self, parts: Sequence[float], is_aware: bool) -> float:
+        """The speed on an equal part of every type: so many GPUs of each."""
+        shares = [part / self.gpus for part in parts]
+        over = max(sum(shares), 1.0)
+        speeds = self.speeds if is_aware else self.agnostic
+        return max(sum(speed * share for speed, share in zip(speeds, shares, strict=True)) / over, 1e-9)
+
+
+def on_each(shape: Shape, gpu_types: Sequence[str]) -> tuple[Shape, ...]:
+    return tuple(on_types(shape, (gpu_type,)) for gpu_type in gpu_types)
+
+
+def costs_of(costs: tuple[float, ...], types: int) -> tuple[float, ...]:
+    """The last one counts for all further types."""
+    return tuple(costs[min(number, len(costs) - 1)] if costs else 1.0 for number in range(types))

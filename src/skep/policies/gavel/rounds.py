@@ -1,0 +1,232 @@
+"""One round of the Gavel policies: who runs on which type, and on which GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from skep.core.cluster import Allocation
+from skep.core.chance import draw
+from skep.core.job import JobState
+from skep.core.memory import Memory
+from skep.core.plan import Plan
+from skep.core.solving import ANSWERED
+from skep.core.view import JobView, View
+from skep.policies.allox import can_stop
+from skep.policies.gavel.book import BOOK, EMPTY, RECEIVED, Book, Received
+
+if TYPE_CHECKING:
+    from skep.policies.gavel.planner import Gavel
+
+TURN_S = 720.0
+"""By how much more than another job a job must be behind to take its GPUs."""
+HEAD_S = 14400.0
+LEAD_MAX_S = 2 * TURN_S
+"""A job is never ahead by more: it may have run on GPUs that nobody was owed."""
+
+RUNNING = JobState.RUNNING
+Urgency = tuple[float, ...]
+NOBODY: tuple[float, ...] = ()
+
+
+class Round:
+    """The decision of one round, or a trial of it. It follows from the state, the memory and the pending jobs."""
+
+    def __init__(self, planner: Gavel, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> None:
+        self.planner, self.view, self.plan, self.memory = planner, view, plan, memory
+        self.shares = planner.answer(memory)
+        pools = view.cluster.pools
+        self.free = [float(pool.free) for pool in pools]
+        self.there: dict[int, int] = {}
+        """The type on which each running job that may be stopped is, by seq."""
+        self.jobs: dict[int, JobView] = {job.seq: job for job in pending}
+        nodes, numbers = view.cluster.nodes, planner.numbers
+        for seq, job in view.open_jobs.items():
+            if job.state is RUNNING and can_stop(job) and view.has(job):
+                assert job.allocation is not None
+                number = numbers[nodes[job.allocation.slices[0].node].pool.gpu_type]
+                self.jobs[seq] = job
+                self.there[seq] = number
+                self.free[number] += job.allocation.gpus
+        self.book = self._book()
+
+    # What is owed ----------------------------------------------------------------------------------------------
+
+    def _book(self) -> Book:
+        """The book of the answer in force. A new answer begins a new one, with what jobs are behind so far."""
+        before, answered = BOOK.get(self.memory) or EMPTY, ANSWERED.get(self.memory)
+        if answered is None or answered.number == before.answer:
+            return before
+        self.book = before
+        now_s, shares = self.view.now_s, before.shares
+        passed_s, behind = now_s - before.at_s, {}
+        for seq, job in self.jobs.items():
+            last, times = before.behind.get(seq), self.received(job)
+            share = shares.get(seq)
+            if last is not None and share is not None:
+                owed = zip(last, share, times, strict=True)
+                behind[seq] = tuple([max(old + part * passed_s - got, -LEAD_MAX_S) for old, part, got in owed])
+        alone = self.planner.alone(self.view, self.memory, list(self.jobs.values()))
+        kept = {seq: self.shares.rows[row] for seq, row in self.shares.jobs.items() if seq in self.jobs}
+        found = Book(answered.number, now_s, behind, kept, alone)
+        self.plan.remember(BOOK, "", found)
+        return found
+
+    def received(self, job: JobView) -> tuple[float, ...]:
+        """Seconds on each type since the answer in force."""
+        noted, number = RECEIVED.get(self.memory, job.id), self.there.get(job.seq)
+        times = self.planner.none if noted is None or noted.answer != self.book.answer else noted.times
+        if number is None:
+            return times
+        ran_s = self.view.now_s - max(job.decided_s, self.book.at_s)
+        return times[:number] + (times[number] + ran_s,) + times[number + 1 :]
+
+    def _urgencies(self, job: JobView) -> list[Urgency]:
+        """For each type how urgent it is that the job runs there; the empty one: it cannot, or is owed nothing."""
+        seq = job.seq
+        share, speeds = self.shares.of(seq), self.planner.kind(self.view, job).speeds
+        if share is None:
+            return [NOBODY] * len(speeds)
+        times, behind = self.received(job), self.book.behind.get(seq, self.planner.none)
+        if self.planner.options.is_compat:
+            credit_s, tie = self.planner.round_s / 2, float(draw(self.planner.options.seed, seq, self.book.answer) >> 12)
+            return [
+                (part / (credit_s + got), tie) if speed else NOBODY
+                for part, got, speed in zip(share, times, speeds, strict=True)
+            ]
+        passed_s, here = self.view.now_s - self.book.at_s, self.there.get(seq)
+        found: list[Urgency] = []
+        for number, part in enumerate(share):
+            if not part or not speeds[number]:
+                found.append(NOBODY)
+                continue
+            late = behind[number] + part * (passed_s + HEAD_S) - times[number]
+            if here is not None:
+                late += TURN_S if number == here else -TURN_S
+            found.append((late,))
+        return found
+
+    # Who runs --------------------------------------------------------------------------------------------------
+
+    def choose(self) -> None:
+        """The type of each job that runs in this round, by seq."""
+        self.chosen: dict[int, int] = {}
+        self.blocked: set[int] = set()
+        """New jobs of which no answer knows: with `compat` they hold GPUs and do not run."""
+        urgencies = {seq: self._urgencies(job) for seq, job in self.jobs.items()}
+        order = self._type_order()
+        for rank in sorted({job.rank for job in self.jobs.values()}):
+            jobs = [job for job in self.jobs.values() if job.rank == rank]
+            for number in order:
+                owed = [(urgencies[job.seq][number], -job.seq, job) for job in jobs if urgencies[job.seq][number]]
+                owed.sort(key=lambda each: each[:2], reverse=True)
+                self._take(number, [job for _, _, job in owed])
+                if self.planner.options.is_compat:
+                    self._take(number, self._unowed(jobs, urgencies, number))
+            if not self.planner.options.is_compat:
+                for number in order:
+                    self._take(number, self._unowed(jobs, urgencies, number))
+
+    def _type_order(self) -> list[int]:
+        """With `compat`, policies that do not know the types take them in a random order."""
+        order, options = list(range(len(self.free))), self.planner.options
+        if options.is_compat and not options.is_aware:
+            order.sort(key=lambda number: draw(options.seed, round(self.view.now_s * 1e3), number))
+        return order
+
+    def _unowed(self, jobs: Iterable[JobView], urgencies: dict[int, list[Urgency]], number: int) -> list[JobView]:
+        """Jobs that may use what is left of a type: those that are there first, then the fastest."""
+        kind, view = self.planner.kind, self.view
+        left = [job for job in jobs if not urgencies[job.seq][number] and job.seq not in self.chosen]
+        speeds = {job.seq: kind(view, job).speeds[number] for job in left}
+        left = [job for job in left if speeds[job.seq]]
+        return sorted(left, key=lambda job: (self.there.get(job.seq) != number, -speeds[job.seq], job.seq))
+
+    def _take(self, number: int, jobs: Iterable[JobView]) -> None:
+        free, kind, view, chosen = self.free, self.planner.kind, self.view, self.chosen
+        is_compat = self.planner.options.is_compat
+        for job in jobs:
+            if free[number] <= 0:
+                return
+            seq = job.seq
+            if seq in chosen or seq in self.blocked:
+                continue
+            gpus = kind(view, job).gpus
+            if gpus <= free[number]:
+                free[number] -= gpus
+                if is_compat and seq not in self.shares.jobs:
+                    self.blocked.add(seq)
+                else:
+                    chosen[seq] = number
+
+    # Where they run --------------------------------------------------------------------------------------------
+
+    def carry_out(self) -> None:
+        plan, there, chosen = self.plan, self.there, self.chosen
+        leaving = [seq for seq in there if seq not in chosen]
+        coming = [seq for seq, number in chosen.items() if there.get(seq) != number]
+        if not leaving and not coming:
+            return
+        with plan.bundle():
+            for seq in leaving:
+                self._leave(seq)
+            self._seat(coming)
+
+    def _leave(self, seq: int) -> None:
+        job = self.jobs[seq]
+        self._note(job)
+        self.plan.stop(job, "its turn is over")
+
+    def _note(self, job: JobView) -> None:
+        self.plan.remember(RECEIVED, job.id, Received(self.book.answer, self.received(job)))
+
+    def _seat(self, coming: Sequence[int]) -> None:
+        """Find GPUs for jobs that begin on a type, then move and start all of them."""
+        plan, jobs = self.plan, self.jobs
+        mark = plan.mark()
+        for seq in coming:
+            if seq in self.there:
+                plan.vacate(jobs[seq])
+        seats: dict[int, Allocation | None] = {}
+        for number in sorted({self.chosen[seq] for seq in coming}):
+            seats.update(self._seats(number, [seq for seq in coming if self.chosen[seq] == number]))
+        plan.rollback(mark)
+        for seq, seat in seats.items():
+            if seat is None and seq in self.there:
+                self._leave(seq)
+        moves = [(jobs[seq], seat) for seq, seat in seats.items() if seat is not None and seq in self.there]
+        for job, _ in moves:
+            self._note(job)
+        if moves:
+            plan.move_all(moves)
+        for seq, seat in seats.items():
+            if seat is not None and seq not in self.there:
+                plan.start(jobs[seq], seat)
+
+    def _seats(self, number: int, coming: Sequence[int]) -> dict[int, Allocation | None]:
+        """GPUs of this type for these jobs, the largest first. Where one of them finds none, the type is packed anew."""
+        mark = self.plan.mark()
+        found = self._fit(number, coming)
+        if all(found.values()):
+            return found
+        staying = [seq for seq, here in self.there.items() if here == number and self.chosen.get(seq) == number]
+        staying = [seq for seq in staying if self.jobs[seq].state is RUNNING]
+        if not staying:
+            return found
+        self.plan.rollback(mark)
+        for seq in staying:
+            self.plan.vacate(self.jobs[seq])
+        anew = self._fit(number, [*staying, *coming])
+        return {seq: seat for seq, seat in anew.items() if seat is None or seat != self.jobs[seq].allocation}
+
+    def _fit(self, number: int, seqs: Iterable[int]) -> dict[int, Allocation | None]:
+        planner, view, plan = self.planner, self.view, self.plan
+        found: dict[int, Allocation | None] = {}
+        jobs = [self.jobs[seq] for seq in seqs]
+        for job in sorted(jobs, key=lambda job: -job.gpus):
+            shape = planner.kind(view, job).shapes[number]
+            seat = planner.place.find(view.cluster, plan, job, shape, view.now_s)
+            found[job.seq] = seat
+            if seat is not None:
+                plan.reserve(seat)
+        return found
