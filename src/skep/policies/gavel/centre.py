@@ -122,9 +122,7 @@ class _Elimination:
         self.row, self.need = row, need = ratio[point.parts[1]], ratio[point.needs]
         scaled = theta * gain
         self.sums = theta.sum(1), scaled.sum(1), (scaled * gain).sum(1)
-        self.spread = [
-            theta[:, one] * theta[:, other] * (gain[:, one] - gain[:, other]) for one, other in point.pairs
-        ]
+        self.spread = [theta[:, one] * theta[:, other] * (gain[:, one] - gain[:, other]) for one, other in point.pairs]
         det = row * self.sums[2] + need * self.sums[0] + row * need
         for (one, other), spread in zip(point.pairs, self.spread, strict=True):
             det += spread * (gain[:, one] - gain[:, other])
@@ -178,9 +176,7 @@ class _Elimination:
         row += demand * (self.of_row @ types_up) + self.first * slope * t_up
         need += demand * (self.of_need @ types_up) + self.second * slope * t_up
         up = theta * (pull + row[:, None] + gain * need[:, None] - demand[:, None] * types_up)
-        slacks = np.concatenate(
-            [up.ravel(), -up.sum(1), -(demand @ up), (gain * up).sum(1) - slope * t_up]
-        )
+        slacks = np.concatenate([up.ravel(), -up.sum(1), -(demand @ up), (gain * up).sum(1) - slope * t_up])
         cells = point.parts[0]
         prices = np.concatenate([wanted[cells] - up.ravel() / self.ratio[cells], -row, types_up, need])
         return up, t_up, slacks, prices

@@ -96,7 +96,32 @@ class Las:
     name, merges = "las", True
 
     def shares(self, table: Table) -> Array:
-        return table.level(las_gain(table))
+        gain = las_gain(table)
+        return strategy_proof(table, gain) if table.problem.is_strategy_proof else table.level(gain)
+
+
+def strategy_proof(table: Table, gain: Array) -> Array:
+    """The largest product of all speeds; then each job keeps only the part by which it leaves the others' speeds as
+    they would be without it. A job that lies about its speeds gains nothing."""
+    found = nash(table, gain, table.counts)
+    speeds = np.maximum((gain * found).sum(1), 1e-12)
+    kept = np.ones(len(gain))
+    for row in range(len(gain)):
+        others = table.counts - (np.arange(len(gain)) == row)
+        there = others > 0
+        if there.any():
+            without = np.maximum((gain * nash(table, gain, others)).sum(1), 1e-12)
+            kept[row] = float(np.exp((others[there] * np.log(speeds[there] / without[there])).sum()))
+    return np.asarray(found * np.minimum(kept, 1.0)[:, None])
+
+
+def nash(table: Table, gain: Array, counts: Array) -> Array:
+    """Shares with the largest product of gains; none for rows without jobs."""
+    there, found = counts > 0, np.zeros_like(gain)
+    rows = int(there.sum())
+    program = Program(gain[there], table.gpus[there], counts[there], table.widths, np.zeros(rows), np.zeros(rows))
+    found[there] = centre(program._replace(is_nash=True)).shares
+    return found
 
 
 def las_gain(table: Table) -> Array:
@@ -190,15 +215,3 @@ class Sjf:
         fastest = table.speeds.max(1, keepdims=True)
         soon = fastest / np.maximum(table.left, 1.0)[:, None]
         return table.best(table.speeds / fastest * soon)
-
-
-OBJECTIVES: dict[str, type[Objective]] = {
-    each.name: each for each in (Las, Makespan, Ftf, Throughput, Cost, CostSlo, Fifo, Sjf)
-}
-
-
-def objective_named(name: str) -> Objective:
-    found = OBJECTIVES.get(name)
-    if found is None:
-        raise Unsolved(f"no objective {name}")
-    return found()

@@ -36,6 +36,8 @@ from skep.policies.place import Place
 SOLVER = "skep.policies.gavel.solve:solve"
 INTERVAL_S = 1920.0
 """The least time between two answers."""
+NARROW = 1e-3
+"""The GPUs of a type that has none: a limit must leave room inside."""
 NEVER_S = 1e9
 """The work of a job without an estimate."""
 
@@ -97,7 +99,8 @@ class Gavel(JointPlanner):
         return {
             seq: job
             for seq, job in view.open_jobs.items()
-            if (job.is_ready or job.allocation is not None) and job.gpu_count and not job.is_ending and view.has(job)
+            if (job.is_ready or job.allocation is not None) and not job.is_ending and view.has(job)
+            if self.kind(view, job).is_shared
         }
 
     def answer(self, memory: Memory) -> Shares:
@@ -109,7 +112,7 @@ class Gavel(JointPlanner):
         return self.shares[1]
 
     def problem(self, view: View, memory: Memory, at: At) -> SolverProblem:
-        jobs = [job for job in self._sharing(view).values() if any(self.kind(view, job).speeds)]
+        jobs = list(self._sharing(view).values())
         rows: list[Row] = []
         found: dict[int, int] = {}
         merged: dict[tuple[object, ...], int] = {}
@@ -125,7 +128,7 @@ class Gavel(JointPlanner):
                 rows.append(row)
             found[job.seq] = number
         options = self.options
-        widths = tuple(float(pool.total) for pool in view.cluster.pools)
+        widths = tuple(max(float(pool.total), NARROW) for pool in view.cluster.pools)
         entities = {row.entity: options.weights.of_vc(row.entity) for row in rows}
         return SolverProblem(
             SOLVER,
@@ -206,7 +209,8 @@ class Gavel(JointPlanner):
             rate = view.knowledge.rate(job.spec, shape, pool.gpu_type) if allowed and self._knows else None
             fits = allowed and shape.gpus <= pool.total
             speeds.append((1.0 if rate is None else rate) if fits else 0.0)
-        return Kind(amount_of(shape), tuple(speeds), on_each(shape, self.types), self._scale(view, job, speeds))
+        scale, is_shared = self._scale(view, job, speeds), shape.gpus > 0 and any(speeds)
+        return Kind(amount_of(shape), tuple(speeds), on_each(shape, self.types), scale, is_shared)
 
     def _scale(self, view: View, job: JobView, speeds: Sequence[float]) -> float:
         """Steps in a second of work, for solvers that see raw units."""
@@ -223,9 +227,10 @@ class Gavel(JointPlanner):
     def decide(self, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> float:
         if any(job.decided_s == view.now_s for job in view.open_jobs.values() if job.launches or job.allocation):
             return math.inf  # this round is decided; what it stopped has come back
-        now = Round(self, view, plan, memory, pending)
+        now = Round(self, view, plan, memory, [job for job in pending if self.kind(view, job).is_shared])
         now.choose()
         now.carry_out()
+        now.start_others([job for job in pending if not self.kind(view, job).is_shared])
         return math.inf
 
 
@@ -237,6 +242,8 @@ class Kind(msgspec.Struct, frozen=True):
     shapes: tuple[Shape, ...]
     """Restricted to each type."""
     scale: float = 1.0
+    is_shared: bool = True
+    """False for jobs without GPUs, and for gangs that need GPUs of several types."""
 
     @property
     def agnostic(self) -> tuple[float, ...]:

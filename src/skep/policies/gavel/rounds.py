@@ -42,7 +42,7 @@ class Round:
         self.jobs: dict[int, JobView] = {job.seq: job for job in pending}
         nodes, numbers = view.cluster.nodes, planner.numbers
         for seq, job in view.open_jobs.items():
-            if job.state is RUNNING and can_stop(job) and view.has(job):
+            if job.state is RUNNING and can_stop(job) and view.has(job) and planner.kind(view, job).is_shared:
                 assert job.allocation is not None
                 number = numbers[nodes[job.allocation.slices[0].node].pool.gpu_type]
                 self.jobs[seq] = job
@@ -89,7 +89,10 @@ class Round:
             return [NOBODY] * len(speeds)
         times, behind = self.received(job), self.book.behind.get(seq, self.planner.none)
         if self.planner.options.is_compat:
-            credit_s, tie = self.planner.round_s / 2, float(draw(self.planner.options.seed, seq, self.book.answer) >> 12)
+            credit_s, tie = (
+                self.planner.round_s / 2,
+                float(draw(self.planner.options.seed, seq, self.book.answer) >> 12),
+            )
             return [
                 (part / (credit_s + got), tie) if speed else NOBODY
                 for part, got, speed in zip(share, times, speeds, strict=True)
@@ -171,6 +174,16 @@ class Round:
             for seq in leaving:
                 self._leave(seq)
             self._seat(coming)
+
+    def start_others(self, jobs: Iterable[JobView]) -> None:
+        """Jobs without shares run where they find room."""
+        view, place = self.view, self.planner.place
+        for job in sorted(jobs, key=lambda job: (job.rank, job.seq)):
+            for shape in job.shapes:
+                seat = place.find(view.cluster, self.plan, job, shape, view.now_s)
+                if seat is not None:
+                    self.plan.start(job, seat)
+                    break
 
     def _leave(self, seq: int) -> None:
         job = self.jobs[seq]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from skep.policies.gavel.objectives import Objective, objective_named, table_of
+from skep.core.solving import Unsolved
+from skep.policies.gavel.filling import Hierarchical
+from skep.policies.gavel.objectives import Cost, CostSlo, Fifo, Ftf, Las, Makespan, Objective, Sjf, Throughput, table_of
 from skep.policies.gavel.problem import ShareProblem, Shares
 
 DIGITS = 6
@@ -12,9 +14,19 @@ DIGITS = 6
 COMPAT_DIGITS = 10
 """Gavel orders by the smallest of them."""
 
+OBJECTIVES: dict[str, type[Objective]] = {
+    each.name: each for each in (Las, Ftf, Makespan, Fifo, Sjf, Throughput, Cost, CostSlo, Hierarchical)
+}
+
 
 def solve(problem: ShareProblem) -> Shares:
-    found = _objective(problem).shares(table_of(problem))
+    try:
+        with np.errstate(all="ignore"):
+            found = _objective(problem).shares(table_of(problem))
+    except np.linalg.LinAlgError as error:
+        raise Unsolved(f"the solver failed: {error}") from None
+    if not np.isfinite(found).all():
+        raise Unsolved("the solver found no finite shares")
     rows = np.round(np.clip(found, 0.0, 1.0), COMPAT_DIGITS if problem.is_compat else DIGITS).tolist()
     return Shares([tuple(row) for row in rows], problem.jobs)
 
@@ -25,4 +37,4 @@ def _objective(problem: ShareProblem) -> Objective:
 
         if problem.objective in COMPAT:
             return COMPAT[problem.objective]()
-    return objective_named(problem.objective)
+    return OBJECTIVES[problem.objective]()

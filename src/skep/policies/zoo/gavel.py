@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
@@ -17,25 +19,43 @@ READS_LEFT = ("ftf", "makespan", "sjf", "cost-slo")
 """Objectives that depend on how much is left of jobs."""
 
 
-def builder(objective: str) -> object:
+def builder(objective: str) -> Callable[[Knobs, Setting], Planner]:
     def build(knobs: Knobs, setting: Setting) -> Planner:
         if not setting.round_s:
             raise InputError(f"gavel-{objective}: round_s=0: expected seconds, above 0")
+        costs = knobs.get("costs", ())
+        if any(not cost > 0 for cost in costs):
+            raise InputError(f"gavel-{objective}: costs: expected numbers above 0, one for each GPU type")
+        inside = knobs.get("inside", "fair")
         options = Options(
             objective=objective,
-            merges=objective in MERGES,
+            merges=objective in MERGES and inside == "fair",
             reads_left=objective in READS_LEFT,
             is_aware=knobs["aware"],
             is_compat=knobs["compat"],
-            is_strategy_proof=False,
+            is_strategy_proof=knobs.get("strategy_proof", False),
             seed=setting.seed,
-            costs=(),
-            inside="fair",
+            costs=costs,
+            inside=inside,
             weights=setting.weights,
         )
         return Gavel(name=f"gavel-{objective}", place=make_place(knobs, setting), options=options)
 
     return build
+
+
+def needs(objective: str) -> Callable[[Knobs], frozenset[Need]]:
+    def found(knobs: Knobs) -> frozenset[Need]:
+        known = {Need.CHECKPOINT}
+        if knobs["aware"] or objective in READS_LEFT:
+            known.add(Need.THROUGHPUT)
+        if objective in READS_LEFT:
+            known.add(Need.ORACLE)
+        if objective == "cost-slo":
+            known.add(Need.DEADLINE)
+        return frozenset(known)
+
+    return found
 
 
 PLACED = tuple(knob for knob in common_knobs(walk=SKIP, patience=()) if knob.name in ("place", "patience"))
@@ -46,27 +66,28 @@ KNOBS = (
     Knob("compat", False, "decide as Gavel's released simulator does"),
     *PLACED,
 )
-
-
-def needs(objective: str) -> object:
-    def found(knobs: Knobs) -> frozenset[Need]:
-        known = {Need.CHECKPOINT}
-        if knobs["aware"] or objective in READS_LEFT:
-            known.add(Need.THROUGHPUT)
-        if objective in READS_LEFT:
-            known.add(Need.ORACLE)
-        return frozenset(known)
-
-    return found
-
-
+COSTS = Knob("costs", (), "what a GPU of each type costs, in the order of the cluster; the last one for all others")
+OWN = {
+    "las": (Knob("strategy_proof", False, "jobs gain nothing by lying about their speeds; some GPU time is lost"),),
+    "cost": (COSTS,),
+    "cost-slo": (COSTS,),
+    "hierarchical": (
+        Knob("inside", "fair", "how a virtual cluster divides its part among its jobs", ("fair", "fifo")),
+    ),
+}
 TITLES = {
     "las": "Every job gets a share of the time of each GPU type; the smallest speed of all jobs, relative to an equal "
     "split, is largest.",
     "ftf": "Shares of time with which the worst finish-time fairness is best: the time to the end, relative to that on "
     "an equal part of the cluster.",
     "makespan": "Shares of time with which the last job ends as early as possible.",
+    "fifo": "Shares of time for the jobs that were submitted first, on the types where they run fastest.",
+    "sjf": "Shares of time for the jobs that end soonest, on the types where they run fastest.",
     "throughput": "Shares of time with which the jobs make the most progress in all.",
+    "cost": "Shares of time with which the jobs make the most progress for the money.",
+    "cost-slo": "Shares of time with the most progress for the money that meet the deadlines of jobs, if all can be met.",
+    "hierarchical": "Virtual clusters share the time of all GPU types by their weights, and divide it among their jobs; "
+    "what one cannot use is raised for the others, level by level (water filling).",
 }
 
 POLICIES = tuple(
@@ -74,9 +95,9 @@ POLICIES = tuple(
         name=f"gavel-{objective}",
         title=title,
         paper=PAPER,
-        assumes=needs(objective),  # type: ignore[arg-type]
-        build=builder(objective),  # type: ignore[arg-type]
-        knobs=KNOBS,
+        assumes=needs(objective),
+        build=builder(objective),
+        knobs=(*KNOBS, *OWN.get(objective, ())),
     )
     for objective, title in TITLES.items()
 )

@@ -1,0 +1,83 @@
+"""Water filling: the smallest level of all jobs is raised as far as possible, then that of those that can still gain,
+and so on: the result is best for the worst, then for the second worst (lexicographic max-min). Entities, the virtual
+clusters, have weights and divide theirs among their jobs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skep.core.solving import Unsolved
+from skep.policies.gavel.centre import Array
+from skep.policies.gavel.objectives import Table, las_gain
+
+PRICED = 1e-9
+"""A need with a price above this cannot be met any better: it is a bottleneck."""
+
+
+class Hierarchical:
+    """Every entity has its part of the cluster by weight, divided among its jobs fairly or in the order of submission;
+    levels are speeds relative to an equal split."""
+
+    name, merges = "hierarchical", True
+
+    def shares(self, table: Table) -> Array:
+        return fill(table, las_gain(table), lambda open_rows: entity_weights(table, open_rows))
+
+
+def entity_weights(table: Table, open_rows: Array) -> Array:
+    """How fast the level of each row rises: the weight of its entity, divided among those that still gain."""
+    problem = table.problem
+    found = np.zeros(len(problem.rows))
+    for entity, weight in problem.entities.items():
+        mine = np.array([row.entity == entity for row in problem.rows]) & (open_rows > 0)
+        if not mine.any():
+            continue
+        if problem.inside == "fifo":
+            found[np.flatnonzero(mine)[np.argmin(table.places[mine])]] = weight
+        else:
+            found[mine] = weight / float((mine * table.counts).sum())
+    return found
+
+
+def fill(table: Table, gain: Array, weights_of: object) -> Array:
+    """Every round of it freezes at least one row: a bottleneck of its program."""
+    assert callable(weights_of)
+    rows, types = gain.shape
+    open_rows, level = np.ones(rows), np.zeros(rows)
+    found = np.zeros(gain.shape)
+    while open_rows.any():
+        weights = weights_of(open_rows)
+        found, t, prices = raise_levels(table, gain, level, weights)
+        level = level + weights * t
+        bottlenecks = (weights > 0) & (prices > PRICED)
+        if not bottlenecks.any():
+            raise Unsolved("water filling found no bottleneck")
+        open_rows = np.where(bottlenecks, 0.0, open_rows)
+    return found
+
+
+def raise_levels(table: Table, gain: Array, level: Array, weights: Array) -> tuple[Array, float, Array]:
+    """Shares, by how much the levels rise, and the prices of the needs of the rows."""
+    from scipy.optimize import linprog
+
+    rows, types = gain.shape
+    cells = rows * types
+    needs = np.zeros((rows, cells + 1))
+    whole = np.zeros((rows, cells + 1))
+    by_type = np.zeros((types, cells + 1))
+    for row in range(rows):
+        mine = slice(row * types, (row + 1) * types)
+        needs[row, mine], whole[row, mine] = -gain[row], 1.0
+        by_type[np.arange(types), np.arange(types) + row * types] = table.counts[row] * table.gpus[row]
+    needs[:, -1] = weights
+    costs = np.zeros(cells + 1)
+    costs[-1] = -1.0
+    answer = linprog(
+        costs,
+        A_ub=np.vstack([needs, whole, by_type]),
+        b_ub=np.concatenate([-level * (1 - 1e-9), np.ones(rows), table.widths]),
+        method="highs",
+    )
+    if answer.status != 0:
+        raise Unsolved(f"water filling: {answer.message}")
+    return answer.x[:-1].reshape(rows, types), float(answer.x[-1]), -answer.ineqlin.marginals[:rows]
