@@ -19,6 +19,7 @@ FAMILIES = (
     "cells",
     "elastic",
     "mixed",
+    "time_shares",
     "neighbours",
     "sharing",
     "lending",

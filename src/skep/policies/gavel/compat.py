@@ -1,8 +1,8 @@
 """The programs of Gavel's release, solved the way it solves them: by a conic interior-point method on raw steps/s.
 
-Which of many optima is taken decides the times of jobs. Gavel's answers are those of ECOS, which stops on its way to the
-middle of the optima; Clarabel, a solver of the same kind, stops near it where the programs are the same, in the same
-units. For finish-time fairness without knowledge of the types it does not, and `centre` comes nearer.
+Which of many optima is taken decides the times of jobs. Gavel's answers are those of ECOS, which stops on its way
+to the middle of the optima; Clarabel, a solver of the same kind, stops near it if the programs and their units are the
+same. For finish-time fairness without knowledge of the types it does not, and `centre` comes nearer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from skep.core.solving import Unsolved
 from skep.policies.gavel.centre import Array
-from skep.policies.gavel.objectives import Ftf, Las, Makespan, Table, las_gain
+from skep.policies.gavel.objectives import Ftf, Las, Makespan, Objective, Table, las_gain
 
 SHORTEST_S, LONGEST_S = 100.0, 1e6
 """Where the search for a makespan begins; ten times as far if no answer is found."""
@@ -86,7 +86,7 @@ class CompatFtf(Ftf):
         return required(found)[:cells].reshape(rows, types)
 
 
-COMPAT = {each.name: each for each in (CompatLas, CompatMakespan, CompatFtf)}
+COMPAT: dict[str, type[Objective]] = {each.name: each for each in (CompatLas, CompatMakespan, CompatFtf)}
 
 
 def scales(table: Table) -> Array:

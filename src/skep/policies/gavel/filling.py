@@ -4,17 +4,19 @@ clusters, have weights and divide theirs among their jobs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from skep.core.solving import Unsolved
 from skep.policies.gavel.centre import Array
-from skep.policies.gavel.objectives import Table, las_gain
+from skep.policies.gavel.objectives import Objective, Table, las_gain
 
 PRICED = 1e-9
 """A need with a price above this cannot be met any better: it is a bottleneck."""
 
 
-class Hierarchical:
+class Hierarchical(Objective):
     """Every entity has its part of the cluster by weight, divided among its jobs fairly or in the order of submission;
     levels are speeds relative to an equal split."""
 
@@ -39,10 +41,9 @@ def entity_weights(table: Table, open_rows: Array) -> Array:
     return found
 
 
-def fill(table: Table, gain: Array, weights_of: object) -> Array:
+def fill(table: Table, gain: Array, weights_of: Callable[[Array], Array]) -> Array:
     """Every round of it freezes at least one row: a bottleneck of its program."""
-    assert callable(weights_of)
-    rows, types = gain.shape
+    rows = len(gain)
     open_rows, level = np.ones(rows), np.zeros(rows)
     found = np.zeros(gain.shape)
     while open_rows.any():

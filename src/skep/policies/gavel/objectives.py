@@ -6,11 +6,10 @@ is left of them matters.
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from skep.core.solving import Unsolved
 from skep.policies.gavel.centre import Array, Program, centre
 from skep.policies.gavel.problem import ShareProblem
 
@@ -83,14 +82,15 @@ def table_of(problem: ShareProblem) -> Table:
     return Table(speeds, gpus, weights, counts, widths, left, age, alone, due, places, problem)
 
 
-class Objective(Protocol):
+class Objective:
     name: ClassVar[str]
     merges: ClassVar[bool]
 
-    def shares(self, table: Table) -> Array: ...
+    def shares(self, table: Table) -> Array:
+        raise NotImplementedError
 
 
-class Las:
+class Las(Objective):
     """Least attained service: the smallest of all speeds is largest, each relative to an equal split."""
 
     name, merges = "las", True
@@ -128,7 +128,7 @@ def las_gain(table: Table) -> Array:
     return np.asarray(table.speeds * (table.gpus / table.weights / table.equal_split())[:, None])
 
 
-class Makespan:
+class Makespan(Objective):
     """All jobs end as early as possible: the smallest part of its work that a job does in a second is largest."""
 
     name, merges = "makespan", False
@@ -138,7 +138,7 @@ class Makespan:
         return table.level(table.speeds * (left.max() / left)[:, None])
 
 
-class Ftf:
+class Ftf(Objective):
     """Finish-time fairness (Themis): the worst ratio of the expected time to the end and that on an equal part of the
     cluster is smallest."""
 
@@ -161,7 +161,7 @@ class Ftf:
         return found
 
 
-class Throughput:
+class Throughput(Objective):
     """The sum of all speeds is largest, each relative to the job's fastest type."""
 
     name, merges = "throughput", True
@@ -170,7 +170,7 @@ class Throughput:
         return table.best(table.speeds / table.speeds.max(1, keepdims=True))
 
 
-class Cost:
+class Cost(Objective):
     """The most progress for the money."""
 
     name, merges = "cost", True
@@ -179,7 +179,7 @@ class Cost:
         return table.best(table.speeds / table.speeds.max(1, keepdims=True) / np.array(table.problem.costs))
 
 
-class CostSlo:
+class CostSlo(Objective):
     """The same, and jobs with a deadline meet it; if that is not possible for all, deadlines do not count."""
 
     name, merges = "cost-slo", False
@@ -196,7 +196,7 @@ class CostSlo:
         return table.best(reward, np.where(with_due, need, -1.0), most.shares * (1 + most.t) / (2 * most.t))
 
 
-class Fifo:
+class Fifo(Objective):
     """Jobs that were submitted earlier count more, each by its speed relative to its fastest type."""
 
     name, merges = "fifo", False
@@ -206,7 +206,7 @@ class Fifo:
         return table.best(table.speeds / table.speeds.max(1, keepdims=True) * rank[:, None])
 
 
-class Sjf:
+class Sjf(Objective):
     """Jobs that end sooner count more."""
 
     name, merges = "sjf", False

@@ -1,4 +1,4 @@
-"""The question that the Gavel policies ask, and its answer: plain values that a process beside the scheduler can take."""
+"""The question that the Gavel policies ask, and its answer: values that a process beside the scheduler can take."""
 
 from __future__ import annotations
 

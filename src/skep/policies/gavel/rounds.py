@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from skep.core.cluster import Allocation
 from skep.core.chance import draw
+from skep.core.cluster import Allocation
 from skep.core.job import JobState
 from skep.core.memory import Memory
 from skep.core.plan import Plan
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from skep.policies.gavel.planner import Gavel
 
 TURN_S = 720.0
-"""By how much more than another job a job must be behind to take its GPUs."""
-HEAD_S = 14400.0
+"""By how much more than another job a job must be behind to take its GPUs: a restart must be worth it."""
+HEAD_S = 14_400.0
+"""A job counts as behind by this part of its share from the beginning: one that is owed all of the time cannot catch
+up, so it comes before one that is owed little and a little behind."""
 LEAD_MAX_S = 2 * TURN_S
 """A job is never ahead by more: it may have run on GPUs that nobody was owed."""
 
@@ -79,7 +81,7 @@ class Round:
         if number is None:
             return times
         ran_s = self.view.now_s - max(job.decided_s, self.book.at_s)
-        return times[:number] + (times[number] + ran_s,) + times[number + 1 :]
+        return (*times[:number], times[number] + ran_s, *times[number + 1 :])
 
     def _urgencies(self, job: JobView) -> list[Urgency]:
         """For each type how urgent it is that the job runs there; the empty one: it cannot, or is owed nothing."""
@@ -217,7 +219,7 @@ class Round:
                 plan.start(jobs[seq], seat)
 
     def _seats(self, number: int, coming: Sequence[int]) -> dict[int, Allocation | None]:
-        """GPUs of this type for these jobs, the largest first. Where one of them finds none, the type is packed anew."""
+        """GPUs of this type for these jobs, the largest first. If one of them finds none, the type is packed anew."""
         mark = self.plan.mark()
         found = self._fit(number, coming)
         if all(found.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 
 from skep.core.errors import InputError
@@ -23,6 +24,11 @@ def builder(objective: str) -> Callable[[Knobs, Setting], Planner]:
     def build(knobs: Knobs, setting: Setting) -> Planner:
         if not setting.round_s:
             raise InputError(f"gavel-{objective}: round_s=0: expected seconds, above 0")
+        for library in ("numpy", "scipy", "clarabel")[
+            : 3 if knobs["compat"] else 2 if objective == "hierarchical" else 1
+        ]:
+            if importlib.util.find_spec(library) is None:
+                raise InputError(f"gavel-{objective} needs {library}", hint="pip install 'skep[solvers]'")
         costs = knobs.get("costs", ())
         if any(not cost > 0 for cost in costs):
             raise InputError(f"gavel-{objective}: costs: expected numbers above 0, one for each GPU type")
@@ -85,8 +91,8 @@ TITLES = {
     "sjf": "Shares of time for the jobs that end soonest, on the types where they run fastest.",
     "throughput": "Shares of time with which the jobs make the most progress in all.",
     "cost": "Shares of time with which the jobs make the most progress for the money.",
-    "cost-slo": "Shares of time with the most progress for the money that meet the deadlines of jobs, if all can be met.",
-    "hierarchical": "Virtual clusters share the time of all GPU types by their weights, and divide it among their jobs; "
+    "cost-slo": "Shares of time with the most progress for the money with which jobs meet their deadlines, if all can.",
+    "hierarchical": "Virtual clusters share the time of all GPU types by weight, and divide it among their jobs; "
     "what one cannot use is raised for the others, level by level (water filling).",
 }
 
