@@ -48,7 +48,87 @@ def las_runs() -> list[Finding]:
     return [same("ends", (3600.0, 3600.0), finishes(run))]
 
 
+NONE = (0.0, 0.0)
+
+
+def picks(
+    objective: str,
+    *,
+    left_s: tuple[float, float] = NONE,
+    age_s: tuple[float, float] = NONE,
+    alone_s: tuple[float, float] = NONE,
+    due_s: tuple[float, float] = NONE,
+) -> list[tuple[float, ...]]:
+    """The shares of two jobs of one GPU each on one GPU."""
+    from skep.policies.gavel.solve import solve
+
+    rows = [
+        Row(1.0, 1.0, 1, (1.0,), left_s=left_s[at], age_s=age_s[at], alone_s=alone_s[at], due_s=due_s[at], place=at)
+        for at in range(2)
+    ]
+    return solve(ShareProblem(objective, (1.0,), rows, {}, costs=(1.0,))).rows
+
+
+def ftf_ratio() -> list[Finding]:
+    """A job that is late by as much as it would take alone gets more."""
+    late, early = picks("ftf", left_s=(100.0, 100.0), age_s=(0.0, 200.0), alone_s=(0.0, 100.0))
+    ratios = [100 / late[0] / 200, (200 + 100 / early[0]) / 300]
+    return [near("ratio of both jobs", ratios[0], ratios[1], within=1e-4)]
+
+
+def fifo_first() -> list[Finding]:
+    return [near("share of the first job", 1.0, picks("fifo")[0][0], within=1e-4)]
+
+
+def sjf_shortest() -> list[Finding]:
+    return [near("share of the shorter job", 1.0, picks("sjf", left_s=(500.0, 100.0))[1][0], within=1e-4)]
+
+
+def throughput_sum() -> list[Finding]:
+    speeds = ((4.0, 1.0), (4.0, 3.0))
+    shares = ask("throughput", speeds)
+    return [
+        near("share of the first job on the first type", 1.0, shares[0][0], within=1e-4),
+        near("share of the second one on the other", 1.0, shares[1][1], within=1e-4),
+    ]
+
+
+def cost_cheapest() -> list[Finding]:
+    from skep.policies.gavel.solve import solve
+
+    rows = [Row(1.0, 1.0, 1, (2.0, 1.0))]
+    dear = solve(ShareProblem("cost", (1.0, 1.0), rows, {}, costs=(4.0, 1.0))).rows[0]
+    return [near("share on the slow type, at a quarter of the price", 1.0, dear[1], within=1e-4)]
+
+
+def slo_met() -> list[Finding]:
+    shares = picks("cost-slo", left_s=(100.0, 100.0), due_s=(0.0, 200.0))
+    return [same("the job with a deadline in 200 s gets half of the time or more", True, shares[1][0] >= 0.4999)]
+
+
+def entities_share() -> list[Finding]:
+    from skep.policies.gavel.solve import solve
+
+    rows = [Row(1.0, 1.0, 1, (1.0,), place=at, entity=name) for at, name in enumerate("aab")]
+    shares = solve(ShareProblem("hierarchical", (1.0,), rows, {}, entities={"a": 1.0, "b": 1.0})).rows
+    return [near(f"share of job {at}", part, shares[at][0], within=1e-4) for at, part in enumerate((0.25, 0.25, 0.5))]
+
+
+BY_HAND = (
+    ("ftf", "The late job gets more, so that both have the same ratio", ftf_ratio),
+    ("fifo", "The job that was submitted first has the GPU", fifo_first),
+    ("sjf", "The job that ends sooner has the GPU", sjf_shortest),
+    ("throughput", "Each job has the type on which the other one loses more", throughput_sum),
+    ("cost", "A job runs on the slower type if that is cheaper for its work", cost_cheapest),
+    ("cost-slo", "A job with a deadline gets the time that it needs", slo_met),
+    ("hierarchical", "Two jobs of one entity and one of another: each entity has half", entities_share),
+)
+
 CHECKS = (
+    *(
+        Check(name=f"gavel-{name}", policy=f"gavel-{name}", title=title, source=f"{SOURCE}; by hand", ask=ask_it)
+        for name, title, ask_it in BY_HAND
+    ),
     Check(
         name="gavel-las-level",
         policy="gavel-las",

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from skep.core.cluster import WHOLE
 from skep.core.job import amount_of
 from skep.core.memory import At, Memory
 from skep.core.model import Shape
@@ -209,7 +210,7 @@ class Gavel(JointPlanner):
             rate = view.knowledge.rate(job.spec, shape, pool.gpu_type) if allowed and self._knows else None
             fits = allowed and shape.gpus <= pool.total
             speeds.append((1.0 if rate is None else rate) if fits else 0.0)
-        scale, is_shared = self._scale(view, job, speeds), shape.gpus > 0 and any(speeds)
+        scale, is_shared = self._scale(view, job, speeds), shape.gpus > 0 and shape.gpu_milli == WHOLE and any(speeds)
         return Kind(amount_of(shape), tuple(speeds), on_each(shape, self.types), scale, is_shared)
 
     def _scale(self, view: View, job: JobView, speeds: Sequence[float]) -> float:
@@ -243,7 +244,8 @@ class Kind(msgspec.Struct, frozen=True):
     """Restricted to each type."""
     scale: float = 1.0
     is_shared: bool = True
-    """False for jobs without GPUs, and for gangs that need GPUs of several types."""
+    """False for jobs without GPUs or with parts of GPUs, and for gangs that need GPUs of several types: these run where
+    they find room."""
 
     @property
     def agnostic(self) -> tuple[float, ...]:
