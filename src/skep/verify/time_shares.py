@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep.policies.gavel.problem import Row, ShareProblem
+from skep.policies.gavel.problem import ShareProblem, ShareRow
 from skep.verify.check import Check, Finding, near, same
 from skep.verify.mixed import play_times
 from skep.verify.play import finishes
@@ -16,7 +16,7 @@ def ask(objective: str, speeds: tuple[tuple[float, ...], ...], left: tuple[float
     """The shares of jobs of one GPU on types with one GPU each."""
     from skep.policies.gavel.solve import solve  # numpy
 
-    rows = [Row(1.0, 1.0, 1, of, left_s=(left or (0.0,) * len(speeds))[at]) for at, of in enumerate(speeds)]
+    rows = [ShareRow(1.0, 1.0, 1, of, left_s=(left or (0.0,) * len(speeds))[at]) for at, of in enumerate(speeds)]
     return solve(ShareProblem(objective, (1.0,) * len(speeds[0]), rows, {})).rows
 
 
@@ -63,7 +63,9 @@ def picks(
     from skep.policies.gavel.solve import solve
 
     rows = [
-        Row(1.0, 1.0, 1, (1.0,), left_s=left_s[at], age_s=age_s[at], alone_s=alone_s[at], due_s=due_s[at], place=at)
+        ShareRow(
+            1.0, 1.0, 1, (1.0,), left_s=left_s[at], age_s=age_s[at], alone_s=alone_s[at], due_s=due_s[at], place=at
+        )
         for at in range(2)
     ]
     return solve(ShareProblem(objective, (1.0,), rows, {}, costs=(1.0,))).rows
@@ -96,7 +98,7 @@ def throughput_sum() -> list[Finding]:
 def cost_cheapest() -> list[Finding]:
     from skep.policies.gavel.solve import solve
 
-    rows = [Row(1.0, 1.0, 1, (2.0, 1.0))]
+    rows = [ShareRow(1.0, 1.0, 1, (2.0, 1.0))]
     dear = solve(ShareProblem("cost", (1.0, 1.0), rows, {}, costs=(4.0, 1.0))).rows[0]
     return [near("share on the slow type, at a quarter of the price", 1.0, dear[1], within=1e-4)]
 
@@ -109,7 +111,7 @@ def slo_met() -> list[Finding]:
 def entities_share() -> list[Finding]:
     from skep.policies.gavel.solve import solve
 
-    rows = [Row(1.0, 1.0, 1, (1.0,), place=at, entity=name) for at, name in enumerate("aab")]
+    rows = [ShareRow(1.0, 1.0, 1, (1.0,), place=at, entity=name) for at, name in enumerate("aab")]
     shares = solve(ShareProblem("hierarchical", (1.0,), rows, {}, entities={"a": 1.0, "b": 1.0})).rows
     return [near(f"share of job {at}", part, shares[at][0], within=1e-4) for at, part in enumerate((0.25, 0.25, 0.5))]
 

@@ -7,7 +7,7 @@ import msgspec
 from skep.core.memory import Of, Slot
 
 
-class Alone(msgspec.Struct, frozen=True, array_like=True):
+class AloneTime(msgspec.Struct, frozen=True, array_like=True):
     """What a job's work would have taken on an equal part of the cluster."""
 
     alone_s: float
@@ -17,7 +17,7 @@ class Alone(msgspec.Struct, frozen=True, array_like=True):
     """On an equal part, since then."""
 
 
-class Book(msgspec.Struct, frozen=True):
+class ShareBook(msgspec.Struct, frozen=True):
     """What is kept from one answer to the next, by seq of jobs."""
 
     answer: int
@@ -27,16 +27,16 @@ class Book(msgspec.Struct, frozen=True):
     """By how many seconds a job was behind its share on each type when the answer came."""
     shares: dict[int, tuple[float, ...]] = {}
     """The shares of the answer."""
-    alone: dict[int, Alone] = {}
+    alone: dict[int, AloneTime] = {}
 
 
-class Received(msgspec.Struct, frozen=True, array_like=True):
+class ReceivedTime(msgspec.Struct, frozen=True, array_like=True):
     """Seconds that a job has run on each type since an answer, up to when it was last stopped or moved."""
 
     answer: int
     times: tuple[float, ...]
 
 
-BOOK = Slot("gavel book", Book, Of.ALL)
-RECEIVED = Slot("gavel received", Received)
-EMPTY = Book(-1, 0.0, {})
+BOOK = Slot("gavel book", ShareBook, Of.ALL)
+RECEIVED = Slot("gavel received", ReceivedTime)
+EMPTY = ShareBook(-1, 0.0, {})

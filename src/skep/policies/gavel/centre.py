@@ -13,13 +13,14 @@ as a sum of squares): at the end of the path the steps would drown in rounding o
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skep.core.solving import Unsolved
 
-Array = np.ndarray[Any, np.dtype[np.float64]]  # of any number of dimensions
+Array = NDArray[np.float64]
 
 TOLERANCE = 3e-7
 """Of the optimum, relative to it or to 1."""

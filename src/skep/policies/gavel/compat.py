@@ -8,7 +8,7 @@ same. For finish-time fairness without knowledge of the types it does not, and `
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,13 +16,14 @@ from skep.core.solving import Unsolved
 from skep.policies.gavel.centre import Array
 from skep.policies.gavel.objectives import Ftf, Las, Makespan, Objective, Table, las_gain
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix as Sparse
+
 SHORTEST_S, LONGEST_S = 100.0, 1e6
 """Where the search for a makespan begins; ten times as far if no answer is found."""
 NEAR = 1.05
 """The search ends when its limits are this near."""
 LONGEST_MAX_S = 1e13
-
-Sparse = Any  # a matrix of scipy.sparse, which has no types
 
 
 class CompatLas(Las):

@@ -196,7 +196,7 @@ class CostSlo(Objective):
         return table.best(reward, np.where(with_due, need, -1.0), most.shares * (1 + most.t) / (2 * most.t))
 
 
-class Fifo(Objective):
+class EarliestFirst(Objective):
     """Jobs that were submitted earlier count more, each by its speed relative to its fastest type."""
 
     name, merges = "fifo", False

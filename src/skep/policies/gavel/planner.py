@@ -5,7 +5,7 @@ type, in the order in which they are behind their shares, and run where there is
 is owed goes to those without a share, so that no GPU stays idle. The answer is asked for again when jobs have come or
 gone. In between, and if none comes, the last one stays in force.
 
-How far a job is behind is counted in seconds and carried from answer to answer (`Book`), so shares hold in the long
+How far a job is behind is counted in seconds and carried from answer to answer (`ShareBook`), so shares hold in the long
 run. A job that runs is replaced only by one that is behind by a turn more: restarts cost, and turns of a round would
 restart most jobs all the time. With `compat` the order is that of Gavel's release: the share divided by the time
 received since the last answer, without a turn.
@@ -28,9 +28,9 @@ from skep.core.solving import ANSWERED, ASKED, SolverProblem
 from skep.core.view import JobView, Trigger, View
 from skep.core.weights import Weights
 from skep.policies.allox import on_types
-from skep.policies.gavel.book import BOOK, EMPTY, Alone
-from skep.policies.gavel.problem import Row, ShareProblem, Shares
-from skep.policies.gavel.rounds import Round
+from skep.policies.gavel.book import BOOK, EMPTY, AloneTime
+from skep.policies.gavel.problem import ShareProblem, ShareRow, TimeShares
+from skep.policies.gavel.rounds import ShareRound
 from skep.policies.joint import JointPlanner
 from skep.policies.place import Place
 
@@ -43,7 +43,7 @@ NEVER_S = 1e9
 """The work of a job without an estimate."""
 
 
-class Options(NamedTuple):
+class GavelOptions(NamedTuple):
     objective: str
     merges: bool
     reads_left: bool
@@ -58,7 +58,7 @@ class Options(NamedTuple):
 
 
 class Gavel(JointPlanner):
-    def __init__(self, *, name: str, place: Place, options: Options) -> None:
+    def __init__(self, *, name: str, place: Place, options: GavelOptions) -> None:
         super().__init__(name=name, place=place)
         self.options = options
         self.drifts = options.is_compat
@@ -67,9 +67,9 @@ class Gavel(JointPlanner):
         super().attach(view, memory)
         self.types = [pool.gpu_type for pool in view.cluster.pools]
         self.numbers = {gpu_type: number for number, gpu_type in enumerate(self.types)}
-        self.kinds: dict[tuple[object, ...], Kind] = {}
+        self.kinds: dict[tuple[object, ...], SpeedKind] = {}
         self.none = (0.0,) * len(self.types)
-        self.shares: tuple[int, Shares] = (-1, Shares([], {}))
+        self.shares: tuple[int, TimeShares] = (-1, TimeShares([], {}))
 
     # Asking ----------------------------------------------------------------------------------------------------
 
@@ -104,17 +104,17 @@ class Gavel(JointPlanner):
             if self.kind(view, job).is_shared
         }
 
-    def answer(self, memory: Memory) -> Shares:
+    def answer(self, memory: Memory) -> TimeShares:
         answered = ANSWERED.get(memory)
         if answered is None:
-            return Shares([], {})
+            return TimeShares([], {})
         if answered.number != self.shares[0]:
-            self.shares = answered.number, msgspec.msgpack.decode(answered.answer, type=Shares)
+            self.shares = answered.number, msgspec.msgpack.decode(answered.answer, type=TimeShares)
         return self.shares[1]
 
     def problem(self, view: View, memory: Memory, at: At) -> SolverProblem:
         jobs = list(self._sharing(view).values())
-        rows: list[Row] = []
+        rows: list[ShareRow] = []
         found: dict[int, int] = {}
         merged: dict[tuple[object, ...], int] = {}
         alone = self.alone(view, memory, jobs)
@@ -147,17 +147,17 @@ class Gavel(JointPlanner):
             ),
         )
 
-    def _row(self, view: View, job: JobView, place: int, alone: Alone | None) -> Row:
+    def _row(self, view: View, job: JobView, place: int, alone: AloneTime | None) -> ShareRow:
         options, kind = self.options, self.kind(view, job)
         speeds = kind.speeds if options.is_aware else kind.agnostic
         entity = job.spec.vc if options.objective == "hierarchical" else ""
         if not options.reads_left:
-            return Row(kind.gpus, job.spec.weight, 1, speeds, kind.scale, place=place, entity=entity)
+            return ShareRow(kind.gpus, job.spec.weight, 1, speeds, kind.scale, place=place, entity=entity)
         left_s = self._left_s(view, job)
         due_s = 0.0
         if options.objective == "cost-slo" and job.spec.deadline_s is not None:
             due_s = max(job.submit_s + job.spec.deadline_s - view.now_s, 0.0)
-        return Row(
+        return ShareRow(
             kind.gpus,
             job.spec.weight,
             1,
@@ -175,7 +175,7 @@ class Gavel(JointPlanner):
         expected = job.spec.expect_s
         return max((NEVER_S if expected is None else expected) - job.work_at(view.now_s), 0.0)
 
-    def alone(self, view: View, memory: Memory, jobs: Sequence[JobView]) -> dict[int, Alone]:
+    def alone(self, view: View, memory: Memory, jobs: Sequence[JobView]) -> dict[int, AloneTime]:
         """For finish-time fairness: work since the last answer counts at the speed on an equal part then."""
         if self.options.objective != "ftf" or not jobs:
             return {}
@@ -186,10 +186,10 @@ class Gavel(JointPlanner):
             speed = kind.isolated([pool.total / len(jobs) for pool in view.cluster.pools], self.options.is_aware)
             last = before.get(job.seq)
             done_s = 0.0 if last is None else last.alone_s + (work_s - last.work_s) / last.speed
-            found[job.seq] = Alone(done_s, work_s, speed)
+            found[job.seq] = AloneTime(done_s, work_s, speed)
         return found
 
-    def kind(self, view: View, job: JobView) -> Kind:
+    def kind(self, view: View, job: JobView) -> SpeedKind:
         """The speeds of jobs of one model and request."""
         shape = job.shapes[0]
         key = (job.spec.model, shape, view.knowledge.speed_version if self._knows else 0)
@@ -202,7 +202,7 @@ class Gavel(JointPlanner):
     def _knows(self) -> bool:
         return self.options.is_aware or self.options.reads_left
 
-    def _make_kind(self, view: View, job: JobView, shape: Shape) -> Kind:
+    def _make_kind(self, view: View, job: JobView, shape: Shape) -> SpeedKind:
         """An unknown speed counts as 1; a type with too few GPUs as 0."""
         speeds = []
         for pool in view.cluster.pools:
@@ -211,7 +211,7 @@ class Gavel(JointPlanner):
             fits = allowed and shape.gpus <= pool.total
             speeds.append((1.0 if rate is None else rate) if fits else 0.0)
         scale, is_shared = self._scale(view, job, speeds), shape.gpus > 0 and shape.gpu_milli == WHOLE and any(speeds)
-        return Kind(amount_of(shape), tuple(speeds), on_each(shape, self.types), scale, is_shared)
+        return SpeedKind(amount_of(shape), tuple(speeds), on_each(shape, self.types), scale, is_shared)
 
     def _scale(self, view: View, job: JobView, speeds: Sequence[float]) -> float:
         """Steps in a second of work, for solvers that see raw units."""
@@ -228,14 +228,14 @@ class Gavel(JointPlanner):
     def decide(self, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> float:
         if any(job.decided_s == view.now_s for job in view.open_jobs.values() if job.launches or job.allocation):
             return math.inf  # this round is decided; what it stopped has come back
-        now = Round(self, view, plan, memory, [job for job in pending if self.kind(view, job).is_shared])
+        now = ShareRound(self, view, plan, memory, [job for job in pending if self.kind(view, job).is_shared])
         now.choose()
         now.carry_out()
         now.start_others([job for job in pending if not self.kind(view, job).is_shared])
         return math.inf
 
 
-class Kind(msgspec.Struct, frozen=True):
+class SpeedKind(msgspec.Struct, frozen=True):
     """What is the same for jobs of one model and request."""
 
     gpus: float

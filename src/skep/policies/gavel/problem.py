@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
+class ShareRow(msgspec.Struct, frozen=True, array_like=True):
     """A job, or `count` equal ones. Times are seconds, work is in seconds at the job's reference."""
 
     gpus: float
@@ -30,7 +30,7 @@ class ShareProblem(msgspec.Struct, frozen=True):
     objective: str
     widths: tuple[float, ...]
     """GPUs of each type."""
-    rows: list[Row]
+    rows: list[ShareRow]
     jobs: dict[int, int]
     """The row of each job, by seq."""
     is_compat: bool = False
@@ -44,7 +44,7 @@ class ShareProblem(msgspec.Struct, frozen=True):
     """Weights."""
 
 
-class Shares(msgspec.Struct, frozen=True):
+class TimeShares(msgspec.Struct, frozen=True):
     """The part of the time that a job runs on each type, by row."""
 
     rows: list[tuple[float, ...]]

@@ -13,7 +13,7 @@ from skep.core.plan import Plan
 from skep.core.solving import ANSWERED
 from skep.core.view import JobView, View
 from skep.policies.allox import can_stop
-from skep.policies.gavel.book import BOOK, EMPTY, RECEIVED, Book, Received
+from skep.policies.gavel.book import BOOK, EMPTY, RECEIVED, ReceivedTime, ShareBook
 
 if TYPE_CHECKING:
     from skep.policies.gavel.planner import Gavel
@@ -24,14 +24,14 @@ HEAD_S = 14_400.0
 """A job counts as behind by this part of its share from the beginning: one that is owed all of the time cannot catch
 up, so it comes before one that is owed little and a little behind."""
 LEAD_MAX_S = 2 * TURN_S
-"""A job is never ahead by more: it may have run on GPUs that nobody was owed."""
+"""A job is never ahead by more: it may have run on idle GPUs."""
 
 RUNNING = JobState.RUNNING
 Urgency = tuple[float, ...]
 NOBODY: tuple[float, ...] = ()
 
 
-class Round:
+class ShareRound:
     """The decision of one round, or a trial of it. It follows from the state, the memory and the pending jobs."""
 
     def __init__(self, planner: Gavel, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> None:
@@ -50,11 +50,11 @@ class Round:
                 self.jobs[seq] = job
                 self.there[seq] = number
                 self.free[number] += job.allocation.gpus
-        self.book = self._book()
+        self.book = self._open_book()
 
     # What is owed ----------------------------------------------------------------------------------------------
 
-    def _book(self) -> Book:
+    def _open_book(self) -> ShareBook:
         """The book of the answer in force. A new answer begins a new one, with what jobs are behind so far."""
         before, answered = BOOK.get(self.memory) or EMPTY, ANSWERED.get(self.memory)
         if answered is None or answered.number == before.answer:
@@ -70,7 +70,7 @@ class Round:
                 behind[seq] = tuple([max(old + part * passed_s - got, -LEAD_MAX_S) for old, part, got in owed])
         alone = self.planner.alone(self.view, self.memory, list(self.jobs.values()))
         kept = {seq: self.shares.rows[row] for seq, row in self.shares.jobs.items() if seq in self.jobs}
-        found = Book(answered.number, now_s, behind, kept, alone)
+        found = ShareBook(answered.number, now_s, behind, kept, alone)
         self.plan.remember(BOOK, "", found)
         return found
 
@@ -125,12 +125,12 @@ class Round:
             for number in order:
                 owed = [(urgencies[job.seq][number], -job.seq, job) for job in jobs if urgencies[job.seq][number]]
                 owed.sort(key=lambda each: each[:2], reverse=True)
-                self._take(number, [job for _, _, job in owed])
+                self._admit(number, [job for _, _, job in owed])
                 if self.planner.options.is_compat:
-                    self._take(number, self._unowed(jobs, urgencies, number))
+                    self._admit(number, self._unowed(jobs, urgencies, number))
             if not self.planner.options.is_compat:
                 for number in order:
-                    self._take(number, self._unowed(jobs, urgencies, number))
+                    self._admit(number, self._unowed(jobs, urgencies, number))
 
     def _type_order(self) -> list[int]:
         """With `compat`, policies that do not know the types take them in a random order."""
@@ -147,7 +147,7 @@ class Round:
         left = [job for job in left if speeds[job.seq]]
         return sorted(left, key=lambda job: (self.there.get(job.seq) != number, -speeds[job.seq], job.seq))
 
-    def _take(self, number: int, jobs: Iterable[JobView]) -> None:
+    def _admit(self, number: int, jobs: Iterable[JobView]) -> None:
         free, kind, view, chosen = self.free, self.planner.kind, self.view, self.chosen
         is_compat = self.planner.options.is_compat
         for job in jobs:
@@ -189,11 +189,11 @@ class Round:
 
     def _leave(self, seq: int) -> None:
         job = self.jobs[seq]
-        self._note(job)
+        self._remember(job)
         self.plan.stop(job, "its turn is over")
 
-    def _note(self, job: JobView) -> None:
-        self.plan.remember(RECEIVED, job.id, Received(self.book.answer, self.received(job)))
+    def _remember(self, job: JobView) -> None:
+        self.plan.remember(RECEIVED, job.id, ReceivedTime(self.book.answer, self.received(job)))
 
     def _seat(self, coming: Sequence[int]) -> None:
         """Find GPUs for jobs that begin on a type, then move and start all of them."""
@@ -211,7 +211,7 @@ class Round:
                 self._leave(seq)
         moves = [(jobs[seq], seat) for seq, seat in seats.items() if seat is not None and seq in self.there]
         for job, _ in moves:
-            self._note(job)
+            self._remember(job)
         if moves:
             plan.move_all(moves)
         for seq, seat in seats.items():

@@ -6,8 +6,19 @@ import numpy as np
 
 from skep.core.solving import Unsolved
 from skep.policies.gavel.filling import Hierarchical
-from skep.policies.gavel.objectives import Cost, CostSlo, Fifo, Ftf, Las, Makespan, Objective, Sjf, Throughput, table_of
-from skep.policies.gavel.problem import ShareProblem, Shares
+from skep.policies.gavel.objectives import (
+    Cost,
+    CostSlo,
+    EarliestFirst,
+    Ftf,
+    Las,
+    Makespan,
+    Objective,
+    Sjf,
+    Throughput,
+    table_of,
+)
+from skep.policies.gavel.problem import ShareProblem, TimeShares
 
 DIGITS = 6
 """Shares are rounded, so that noise of the solver decides nothing."""
@@ -15,11 +26,11 @@ COMPAT_DIGITS = 10
 """Gavel orders by the smallest of them."""
 
 OBJECTIVES: dict[str, type[Objective]] = {
-    each.name: each for each in (Las, Ftf, Makespan, Fifo, Sjf, Throughput, Cost, CostSlo, Hierarchical)
+    each.name: each for each in (Las, Ftf, Makespan, EarliestFirst, Sjf, Throughput, Cost, CostSlo, Hierarchical)
 }
 
 
-def solve(problem: ShareProblem) -> Shares:
+def solve(problem: ShareProblem) -> TimeShares:
     try:
         with np.errstate(all="ignore"):
             found = _objective(problem).shares(table_of(problem))
@@ -28,7 +39,7 @@ def solve(problem: ShareProblem) -> Shares:
     if not np.isfinite(found).all():
         raise Unsolved("the solver found no finite shares")
     rows = np.round(np.clip(found, 0.0, 1.0), COMPAT_DIGITS if problem.is_compat else DIGITS).tolist()
-    return Shares([tuple(row) for row in rows], problem.jobs)
+    return TimeShares([tuple(row) for row in rows], problem.jobs)
 
 
 def _objective(problem: ShareProblem) -> Objective:

@@ -9,7 +9,7 @@ from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.common import common_knobs, make_place
-from skep.policies.gavel.planner import Gavel, Options
+from skep.policies.gavel.planner import Gavel, GavelOptions
 from skep.policies.pipeline import SKIP
 from skep.policies.registry import Knob, Knobs, Policy, Setting
 
@@ -33,7 +33,7 @@ def builder(objective: str) -> Callable[[Knobs, Setting], Planner]:
         if any(not cost > 0 for cost in costs):
             raise InputError(f"gavel-{objective}: costs: expected numbers above 0, one for each GPU type")
         inside = knobs.get("inside", "fair")
-        options = Options(
+        options = GavelOptions(
             objective=objective,
             merges=objective in MERGES and inside == "fair",
             reads_left=objective in READS_LEFT,

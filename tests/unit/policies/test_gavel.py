@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from skep.policies.gavel.centre import Program, centre
 from skep.policies.gavel.filling import fill
 from skep.policies.gavel.objectives import las_gain, nash, table_of
-from skep.policies.gavel.problem import Row, ShareProblem
+from skep.policies.gavel.problem import ShareProblem, ShareRow
 from skep.policies.gavel.solve import solve
 
 FAST_SLOW = ((40.0, 10.0), (12.0, 4.0), (100.0, 50.0))
@@ -19,7 +19,7 @@ FAST_SLOW = ((40.0, 10.0), (12.0, 4.0), (100.0, 50.0))
 
 def ask(objective, speeds, widths, *, gpus=None, counts=None, **more):
     rows = [
-        Row(
+        ShareRow(
             (gpus or [1.0] * len(speeds))[number],
             1.0,
             (counts or [1] * len(speeds))[number],
@@ -230,7 +230,7 @@ def test_deadlines_are_met_where_possible_and_dropped_where_not() -> None:
 
 
 def test_entities_share_by_weight_and_jobs_in_them_in_order() -> None:
-    rows = [Row(1.0, 1.0, 1, (1.0,), place=place, entity=name) for place, name in enumerate("aab")]
+    rows = [ShareRow(1.0, 1.0, 1, (1.0,), place=place, entity=name) for place, name in enumerate("aab")]
     fair = ShareProblem("hierarchical", (1.0,), rows, {}, entities={"a": 1.0, "b": 1.0})
     assert np.array(solve(fair).rows) == pytest.approx(np.array([[0.25], [0.25], [0.5]]), abs=1e-5)
     fifo = ShareProblem("hierarchical", (1.0,), rows, {}, entities={"a": 1.0, "b": 1.0}, inside="fifo")
