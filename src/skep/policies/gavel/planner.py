@@ -5,9 +5,9 @@ type, in the order in which they are behind their shares, and run where there is
 is owed goes to those without a share, so that no GPU stays idle. The answer is asked for again when jobs have come or
 gone. In between, and if none comes, the last one stays in force.
 
-How far a job is behind is counted in seconds and carried from answer to answer (`ShareBook`), so shares hold in the long
-run. A job that runs is replaced only by one that is behind by a turn more: restarts cost, and turns of a round would
-restart most jobs all the time. With `compat` the order is that of Gavel's release: the share divided by the time
+How far a job is behind is counted in seconds and carried from answer to answer (`ShareBook`), so shares hold in the
+long run. A job that runs is replaced only by one that is behind by a turn more: restarts cost, and turns of a round
+would restart most jobs all the time. With `compat` the order is that of Gavel's release: the share divided by the time
 received since the last answer, without a turn.
 """
 
