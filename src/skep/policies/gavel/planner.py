@@ -27,12 +27,12 @@ from skep.core.plan import Plan
 from skep.core.solving import ANSWERED, ASKED, SolverProblem
 from skep.core.view import JobView, Trigger, View
 from skep.core.weights import Weights
-from skep.policies.allox import on_types
 from skep.policies.gavel.book import BOOK, EMPTY, AloneTime
 from skep.policies.gavel.problem import ShareProblem, ShareRow, TimeShares
 from skep.policies.gavel.rounds import ShareRound
 from skep.policies.joint import JointPlanner
 from skep.policies.place import Place
+from skep.policies.probe import on_types
 
 SOLVER = "skep.policies.gavel.solve:solve"
 INTERVAL_S = 1920.0
