@@ -112,7 +112,10 @@ class StepTimes:
 
     @functools.cached_property
     def _interpolators(self):  # type: ignore[no-untyped-def]
-        from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
+        try:
+            from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
+        except ImportError:
+            raise InputError("tables of goodput need scipy", hint="pip install 'skep[solvers]'") from None
 
         means = sorted(self._means())
         rows = [*means, *self.scalability]
