@@ -47,9 +47,10 @@ def starts_with(course: WorldCourse, world: World, job: Job, changes: tuple[Chan
 
 def make(course: WorldCourse, at_s: float, events: list[Event]) -> None:
     """And everything that follows at the same instant."""
-    actions = course.scheduler.step(at_s, events)
-    while actions:
-        actions = course.scheduler.step(at_s, course.engine.execute(at_s, actions))
+    scheduler = course.scheduler
+    actions = scheduler.step(at_s, events)
+    while actions or scheduler.solved:
+        actions = scheduler.step(at_s, [*course.engine.execute(at_s, actions), *scheduler.take_solved()])
 
 
 def events_of(change: Change, state: State, job: Job, at_s: float) -> list[Event]:

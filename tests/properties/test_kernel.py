@@ -14,11 +14,13 @@ from worlds import examples, fork_of, taken_up, worlds
 from skep.core.chance import draw as draw_bits
 from skep.core.errors import InvariantBroken
 from skep.core.job import Job, JobState
-from skep.core.memory import Memory
+from skep.core.memory import At, Memory
 from skep.core.model import Declares
 from skep.core.plan import Plan
+from skep.core.ports import Planner
 from skep.core.record import Entry, PlanRecord, decode, encode, record, replay
 from skep.core.refusal import Refusal
+from skep.core.solving import SolverProblem
 from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.core.view import Trigger
@@ -33,16 +35,17 @@ every_policy = pytest.mark.parametrize("name", sorted(policies()))
 class Recorder(Declares):
     """A planner that keeps what another one decided."""
 
-    def __init__(self, inner: object) -> None:
+    def __init__(self, inner: Planner) -> None:
         self.inner = inner
-        self.round_s = inner.round_s if inner is not None else 0.0
+        self.round_s, self.drifts, self.declared = inner.round_s, inner.drifts, inner.declared
         self.name = "recorder"
-        if inner is not None:
-            self.declared = inner.declared
         self.plans: list[Plan] = []
 
     def attach(self, view: State, memory: Memory) -> None:
         self.inner.attach(view, memory)
+
+    def problem(self, view: State, memory: Memory, at: At) -> SolverProblem:
+        return self.inner.problem(view, memory, at)
 
     def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
         self.plans.append(self.inner.plan(view, memory, trigger))
@@ -53,15 +56,11 @@ class Recorder(Declares):
 
 
 class Replayer(Recorder):
-    """A planner that decides nothing and applies what was logged."""
+    """A planner that decides nothing and applies what was logged; the other one is asked for problems only."""
 
-    def __init__(self, logged: list[PlanRecord], round_s: float) -> None:
-        super().__init__(None)
-        self.round_s = round_s
+    def __init__(self, logged: list[PlanRecord], inner: Planner) -> None:
+        super().__init__(inner)
         self.logged = iter(logged)
-
-    def attach(self, view: State, memory: Memory) -> None:
-        """There is nothing to derive."""
 
     def plan(self, view: State, memory: Memory, trigger: Trigger) -> Plan:
         return replay(view, next(self.logged))
@@ -84,7 +83,7 @@ def replay_and_compare(data: st.DataObject, world: World) -> None:
     part = data.draw(st.integers(0, planned.batches), label="batches of the log")
     for batches in (planned.batches, part):
         second = State(world.cluster.blank())
-        replayed = WorldCourse(Scheduler(second, Replayer(logged.plans, world.round_s)), world.engine(second.cluster))
+        replayed = WorldCourse(Scheduler(second, Replayer(logged.plans, world.planner())), world.engine(second.cluster))
         for _ in range(batches):
             assert replayed.advance()
         assert batches == part or snapshot(second) == snapshot(first)

@@ -34,12 +34,13 @@ class Sized:
     def __init__(self, job: JobView, shapes: Sequence[Shape], time_s: TimeAt, homes: tuple[Home, ...]) -> None:
         self.job = job
         self.shapes = shapes
-        self.milli = [milli_of(shape) for shape in shapes]
+        self.held = -1 if job.allocation is None else round(job.allocation.gpus * WHOLE)
+        is_rigid = job.allocation is not None and len(shapes) == 1  # it may run in another of its shapes
+        self.milli = [self.held] if is_rigid else [milli_of(shape) for shape in shapes]
         self.time_s = time_s
         self.homes = homes
         self.size = -1
         self.home = homes[0]
-        self.held = -1 if job.allocation is None else round(job.allocation.gpus * WHOLE)
 
     @property
     def is_unchanged(self) -> bool:
@@ -74,19 +75,35 @@ class Optimus(JointPlanner):
         if self.speed_version != view.knowledge.speed_version:
             self.sizes.use(view)
             self.speed_version = view.knowledge.speed_version
-        jobs = self._sized(view, pending)
+        left_out: set[str] = set()
+        while not self._is_carried_out(view, plan, pending, left_out):
+            pass
+        return min((self.place.changes_at(job, view.now_s) for job in pending), default=math.inf)
+
+    def _is_carried_out(self, view: View, plan: Plan, pending: Sequence[JobView], left_out: set[str]) -> bool:
+        """False if jobs found no place. They are added to those that are left out: pending ones wait and running ones
+        stay as they are, so that nobody is stopped for a job that cannot run."""
+        jobs = self._sized(view, pending, left_out)
         share_out(view, jobs)
         if not self.by_steps:
             self._spare_restarts(jobs)
-        self._carry_out(view, plan, jobs)
-        return min((self.place.changes_at(job, view.now_s) for job in pending), default=math.inf)
+        changed = [each for each in jobs if each.size >= 0 and not each.is_unchanged]
+        leaving = [each for each in jobs if each.size < 0 and each.job.allocation is not None]
+        found = self._find(view, plan, sorted(changed, key=lambda each: each.milli[each.size]), leaving)
+        misfits = {each.job.id for each in changed} - found.keys()
+        if misfits:
+            left_out |= misfits
+        elif changed:
+            self._carry_out(plan, changed, leaving, found)
+        return not misfits
 
     # Sizes -----------------------------------------------------------------------------------------------------
 
-    def _sized(self, view: View, pending: Sequence[JobView]) -> list[Sized]:
+    def _sized(self, view: View, pending: Sequence[JobView], left_out: set[str]) -> list[Sized]:
         """The jobs whose size is decided: pending ones, and running ones that may be changed."""
         running = [job for job in view.held_jobs.values() if job.spec.preemptible and can_change(view.cluster, job)]
-        jobs = sorted((*running, *pending), key=lambda job: (job.rank, job.seq))
+        jobs = [job for job in (*running, *pending) if job.id not in left_out]
+        jobs.sort(key=lambda job: (job.rank, job.seq))
         homes = homes_of(view.cluster, [job.shapes[0] for job in jobs])
         return [Sized(job, *self._times(view, job), homes_for(view, job, homes)) for job in jobs]
 
@@ -125,22 +142,15 @@ class Optimus(JointPlanner):
 
     # Places ----------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, view: View, plan: Plan, jobs: list[Sized]) -> None:
-        changed = [each for each in jobs if each.size >= 0 and not each.is_unchanged]
-        leaving = [each for each in jobs if each.size < 0 and each.job.allocation is not None]
-        if not changed:
-            return
-        found = self._find(view, plan, sorted(changed, key=lambda each: each.milli[each.size]), leaving)
-        taker = changed[0].job.id
+    def _carry_out(self, plan: Plan, changed: list[Sized], leaving: list[Sized], found: dict[str, Allocation]) -> None:
         with plan.bundle():
-            for each in (*leaving, *changed):
-                if each.job.allocation is not None and each.job.id not in found:
-                    plan.stop(each.job, taker)
-            moves = [(each.job, found[each.job.id]) for each in changed if each.job.allocation and each.job.id in found]
+            for each in leaving:
+                plan.stop(each.job, changed[0].job.id)
+            moves = [(each.job, found[each.job.id]) for each in changed if each.job.allocation is not None]
             if moves:
                 plan.move_all(moves)
             for each in changed:
-                if each.job.allocation is None and each.job.id in found:
+                if each.job.allocation is None:
                     plan.start(each.job, found[each.job.id])
 
     def _find(self, view: View, plan: Plan, changed: list[Sized], leaving: list[Sized]) -> dict[str, Allocation]:
