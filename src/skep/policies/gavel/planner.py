@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from skep.core.cluster import WHOLE
-from skep.core.job import amount_of
+from skep.core.job import JobState, amount_of
 from skep.core.memory import At, Memory
 from skep.core.model import Shape
 from skep.core.plan import Plan
@@ -192,7 +192,8 @@ class Gavel(JointPlanner):
     def kind(self, view: View, job: JobView) -> SpeedKind:
         """The speeds of jobs of one model and request."""
         shape = job.shapes[0]
-        key = (job.spec.model, shape, view.knowledge.speed_version if self._knows else 0)
+        totals = tuple([pool.total for pool in view.cluster.pools])  # which change when nodes are lost and come back
+        key = (job.spec.model, shape, totals, view.knowledge.speed_version if self._knows else 0)
         found = self.kinds.get(key)
         if found is None:
             found = self.kinds[key] = self._make_kind(view, job, shape)
@@ -231,7 +232,7 @@ class Gavel(JointPlanner):
         now = ShareRound(self, view, plan, memory, [job for job in pending if self.kind(view, job).is_shared])
         now.choose()
         now.carry_out()
-        now.start_others([job for job in pending if not self.kind(view, job).is_shared])
+        now.start_others(job for job in pending if job.state is JobState.PENDING)
         return math.inf
 
 

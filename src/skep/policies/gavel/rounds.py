@@ -178,9 +178,12 @@ class ShareRound:
             self._seat(coming)
 
     def start_others(self, jobs: Iterable[JobView]) -> None:
-        """Jobs without shares run where they find room."""
-        view, place = self.view, self.planner.place
+        """Jobs without shares run where they find room, and so do those for which there was none on their type. With
+        `compat` a job that was not chosen waits."""
+        view, place, is_compat = self.view, self.planner.place, self.planner.options.is_compat
         for job in sorted(jobs, key=lambda job: (job.rank, job.seq)):
+            if is_compat and job.seq in self.jobs and job.seq not in self.chosen:
+                continue
             for shape in job.shapes:
                 seat = place.find(view.cluster, self.plan, job, shape, view.now_s)
                 if seat is not None:
