@@ -75,7 +75,7 @@ def free_port() -> int:
 
 SERVER = ["README", "first-job", "training", "share-a-gpu", "share-a-cluster", "admin"]
 """Guides whose commands use a server; those of the others simulate."""
-SIMULATED = ["compare-on-your-own-trace", "failures-and-restarts", "traces", "write-a-policy", "demo"]
+SIMULATED = ["compare-on-your-own-trace", "failures-and-restarts", "traces", "write-a-policy", "demo", "study"]
 
 
 @pytest.mark.parametrize("guide", SERVER)

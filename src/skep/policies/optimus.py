@@ -163,7 +163,8 @@ class Optimus(JointPlanner):
         for each in changed:
             place = self._place(view, plan, each)
             if place is not None:
-                plan.reserve(place)
+                # A pending job counts as a neighbour of those that are placed after it.
+                plan.reserve(place) if each.job.allocation is not None else plan.start(each.job, place)
                 found[each.job.id] = place
         plan.rollback(mark)
         return found

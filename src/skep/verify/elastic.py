@@ -94,6 +94,14 @@ def afs_resizes() -> list[Finding]:
     ]
 
 
+def optimus_gains() -> list[Finding]:
+    run = play_jobs("optimus:restart=0,round_s=0", "1x8", [elastic_job(0, 300, "a"), elastic_job(0, 3000, "b")])
+    return [
+        same(f"ends of {row_names(run)}", (600.0, 1650.0), finishes(run)),
+        same("resizes of each", (0, 1), tuple(row.resizes for row in run.rows)),
+    ]
+
+
 def elastic_job(submit_s: float, work_s: float, name: str) -> TraceJob:
     return TraceJob(submit_s, work_s, JobSpec(name, (gpu_shape(4),), min_gpus=1, max_gpus=8, expect_s=work_s))
 
@@ -168,5 +176,13 @@ CHECKS = (
         f"Tiresias-L's. Here: {JOBS:,} made-up jobs, load {LOAD}, on {CLUSTER}, each with 1 GPU to 4 times as many as "
         "it asked for, in proportion as fast",
         ask=afs_ranking,
+    ),
+    Check(
+        name="optimus-gains",
+        policy="optimus",
+        title="The next GPU goes where it shortens the remaining time most",
+        source="Peng et al. (Optimus), EuroSys 2018, by hand: on n GPUs a needs 1,200 / n s and b 12,000 / n s; the "
+        "fourth GPU of b and the second of a save 600 s each, so a has 2 to 600, b 6 and then 8",
+        ask=optimus_gains,
     ),
 )

@@ -211,6 +211,20 @@ CHECKS = (
         ask=placed("spread", {3: {"n1": 1, "n3": 2}}),
     ),
     Check(
+        name="place-roomiest",
+        policy="roomiest",
+        title="The nodes with the most free GPUs, each filled before the next",
+        source="by hand, 1 3 2 4 free: node 3 (4), then node 1",
+        ask=placed("roomiest", {3: {"n3": 3}, 6: {"n1": 2, "n3": 4}}),
+    ),
+    Check(
+        name="place-even",
+        policy="even",
+        title="As few nodes as possible, with equal numbers of GPUs on each",
+        source="Peng et al. (Optimus), EuroSys 2018, by hand, 1 3 2 4 free: 6 are 3 on each of two nodes",
+        ask=placed("even", {4: {"n3": 4}, 5: {"n1": 2, "n3": 3}, 6: {"n1": 3, "n3": 3}}),
+    ),
+    Check(
         name="place-random",
         policy="random",
         title="Every node with room equally often; chance follows from the seed",

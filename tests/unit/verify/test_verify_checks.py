@@ -50,8 +50,13 @@ def test_none_named_are_all() -> None:
 
 
 def test_a_policy_names_all_its_checks_and_a_check_itself_once() -> None:
-    assert [check.name for check in select(("drf",))] == ["drf-two-resources", "drf-gpus"]
-    assert [check.name for check in select(("drf-gpus", "drf"))] == ["drf-gpus", "drf-two-resources"]
+    assert [check.name for check in select(("drf",))] == ["drf-two-resources", "drf-gpus", "drf-hug", "drf-amf"]
+    assert [check.name for check in select(("drf-gpus", "drf"))] == [
+        "drf-gpus",
+        "drf-two-resources",
+        "drf-hug",
+        "drf-amf",
+    ]
 
 
 @pytest.mark.parametrize(

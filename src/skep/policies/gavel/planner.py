@@ -99,7 +99,7 @@ class Gavel(JointPlanner):
         """The jobs that share GPUs: they run, or could."""
         return {
             seq: job
-            for seq, job in view.open_jobs.items()
+            for seq, job in sorted(view.open_jobs.items())  # the solver may depend on their order
             if (job.is_ready or job.allocation is not None) and not job.is_ending and view.has(job)
             if self.kind(view, job).is_shared
         }

@@ -43,7 +43,7 @@ class ShareRound:
         """The type on which each running job that may be stopped is, by seq."""
         self.jobs: dict[int, JobView] = {job.seq: job for job in pending}
         nodes, numbers = view.cluster.nodes, planner.numbers
-        for seq, job in view.open_jobs.items():
+        for seq, job in sorted(view.open_jobs.items()):
             if job.state is RUNNING and can_stop(job) and view.has(job) and planner.kind(view, job).is_shared:
                 assert job.allocation is not None
                 number = numbers[nodes[job.allocation.slices[0].node].pool.gpu_type]

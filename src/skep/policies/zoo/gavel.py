@@ -93,7 +93,7 @@ TITLES = {
     "cost": "Shares of time with which the jobs make the most progress for the money.",
     "cost-slo": "Shares of time with the most progress for the money with which jobs meet their deadlines, if all can.",
     "hierarchical": "Virtual clusters share the time of all GPU types by weight, and divide it among their jobs; "
-    "what one cannot use is raised for the others, level by level (water filling).",
+    "what one leaves is raised for the others, level by level (water filling).",
 }
 
 POLICIES = tuple(

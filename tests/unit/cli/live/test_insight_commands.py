@@ -81,6 +81,7 @@ def test_a_study_is_run_to_its_end(ask: Callable[..., Result], api: FakeApi, tmp
         "name": "",
         "seed": 0,
         "estimate_error": 0.0,
+        "repetitions": 0,
     }
     assert next(each for each in api.asked if each.path == "/traces").query == {"name": ["a-b.csv"]}
     api.answers["GET /studies"] = [[STUDY]]
