@@ -78,10 +78,10 @@ def test_nothing_jumps_or_is_cut_off(browser: Browser, stage: Scene, name: str, 
     assert sum(value for value, _ in shifts) <= SHIFT_MAX, shifts
 
 
-def test_one_job_that_waits_is_no_half_of_them(browser: Browser, stage: Scene) -> None:
+def test_the_overview_says_how_long_half_of_the_jobs_wait(browser: Browser, stage: Scene) -> None:
     page = browser.new_page(base_url=stage.address)
     page.goto("/")
-    expect(page.locator(".verdict")).to_have_text(re.compile(r"1 job waits for [\d.]+ \w+\.$"))
+    expect(page.locator(".verdict")).to_have_text(re.compile(r"2 jobs wait, half of them for more than [\d.]+ \w+\.$"))
     page.close()
 
 

@@ -82,7 +82,7 @@ class Optimus(JointPlanner):
 
     def _is_carried_out(self, view: View, plan: Plan, pending: Sequence[JobView], left_out: set[str]) -> bool:
         """False if jobs found no place. They are added to those that are left out: pending ones wait and running ones
-        stay as they are, so that nobody is stopped for a job that cannot run."""
+        stay as they are, so that no job is stopped for one that cannot run."""
         jobs = self._sized(view, pending, left_out)
         share_out(view, jobs)
         if not self.by_steps:
