@@ -217,6 +217,8 @@ def _step_times(placements: Path, scalability: Path | None) -> StepTimes:
         gpus = tuple(int(digit) for digit in str(int(placement)))
         if 0 in gpus:
             raise InputError(f"{placements}:{line}: placement {placement:g}, expected GPUs on each node as digits")
+        if not samples or not step_s:
+            raise InputError(f"{placements}:{line}: expected local_bsz and step_time above 0")
         found.setdefault(gpus, {})[int(samples)] = StepTime(step_s, sync_s)
     if not all(len(times) > 1 for times in found.values()) or not found:
         raise InputError(f"{placements}: expected at least two numbers of samples for each placement")
@@ -225,7 +227,11 @@ def _step_times(placements: Path, scalability: Path | None) -> StepTimes:
 
 
 def _curve(path: Path) -> list[Epoch]:
-    rows = [Epoch(*row) for _, row in _rows(path, ("progress", "iteration", "grad_sqr", "grad_var"))]
+    rows = []
+    for line, row in _rows(path, ("progress", "iteration", "grad_sqr", "grad_var")):
+        rows.append(Epoch(*row))
+        if not rows[-1].progress or not rows[-1].sqr + rows[-1].var:
+            raise InputError(f"{path}:{line}: expected progress, and grad_sqr or grad_var, above 0")
     if not rows:
         raise InputError(f"{path}: has no epochs")
     return rows

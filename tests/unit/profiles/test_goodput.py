@@ -110,6 +110,8 @@ def test_a_workload_is_timed_by_the_profile(tables: Path, tmp_path: Path) -> Non
         ("placements-aws.csv", PLACEMENTS + "0,30,1,0\n", "expected GPUs on each node as digits"),
         ("placements-aws.csv", "placement,local_bsz,step_time,sync_time\n1,10,1.0,0\n", "at least two numbers"),
         ("validation-20.csv", "progress,iteration,grad_sqr,grad_var\n", "has no epochs"),
+        ("placements-aws.csv", PLACEMENTS + "1,30,0,0\n", "placements-aws.csv:12: expected local_bsz and step_time"),
+        ("validation-20.csv", CURVE.format(0, 3.0, 200), "validation-20.csv:2: expected progress, and grad_sqr"),
     ],
 )
 def test_a_bad_table_is_one_clear_line(tables: Path, name: str, text: str, message: str) -> None:
