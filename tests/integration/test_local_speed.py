@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from local_world import World, on, sh, until
 from test_local_suspend import way  # noqa: F401
-from test_local_turns import SPIN, keeper_of
+from test_local_turns import SPIN, is_paused, keeper_of
 
 from skep.core.actions import Launch, Resume, Stop, Suspend
 from skep.core.cluster import Cluster, NodeSpec
@@ -32,12 +32,14 @@ def world_of(folder: Path, *job_ids: str, model: str = "") -> World:
     return world
 
 
-def speed(world: World, slow: str, full: str, cpu_s: float = 2.0) -> float:
-    """CPU time of one job relative to another's in the same time: other load on the machine slows both."""
-    before = [cpu_below(world.shim(job_id)) for job_id in (slow, full)]
-    assert until(lambda: cpu_below(world.shim(full)) - before[1] >= cpu_s)
-    after = [cpu_below(world.shim(job_id)) for job_id in (slow, full)]
-    return (after[0] - before[0]) / (after[1] - before[1])
+def speed(world: World, job_id: str) -> float:
+    """The share of the time in which it may run: CPU time would depend on who else wants the cores."""
+    awake = []
+    end_s = time.monotonic() + 3.0
+    while time.monotonic() < end_s:
+        awake.append(not is_paused(world, job_id))
+        time.sleep(0.01)
+    return sum(awake) / len(awake)
 
 
 def test_a_job_on_a_slow_type_is_slowed_alone(tmp_path: Path, way: str) -> None:  # noqa: F811
@@ -46,7 +48,8 @@ def test_a_job_on_a_slow_type_is_slowed_alone(tmp_path: Path, way: str) -> None:
         assert not keeper_of(tmp_path)
         world.start("1", allocation=on(0, gpus=1))
         assert until(lambda: "1/1" in world.engine.runs.shares.measured().members)
-        assert speed(world, "1", "2") == pytest.approx(0.4, abs=0.15)
+        assert speed(world, "1") == pytest.approx(0.4, abs=0.15)
+        assert speed(world, "2") == 1.0
         assert world.engine.runs.shares.measured().members["1/1"].way == way
 
 
@@ -58,7 +61,7 @@ def test_speeds_differ_by_model_and_with_the_cluster(tmp_path: Path) -> None:
         assert world.engine.runs.shares._written.groups[0].members["1/1"].speed == 0.8
         world.engine.use_cluster(nodes(()))
         assert until(lambda: not world.engine.runs.shares.measured().members or not keeper_of(tmp_path))
-        assert speed(world, "1", "2") > 0.75
+        assert speed(world, "1") > 0.75
 
 
 def test_a_suspended_job_rests_until_it_is_resumed(tmp_path: Path) -> None:
@@ -97,4 +100,4 @@ def test_a_new_server_goes_on_slowing(tmp_path: Path) -> None:
         world.adopt(known, *(Launch(job_id, on(node, gpus=1), 1) for job_id, node in (("1", 0), ("2", 1))))
         assert until(lambda: {"1", "2"} <= world.engine.runs.by_job.keys())
         assert world.engine.runs.by_job["1"].speed == 0.4
-        assert speed(world, "1", "2") == pytest.approx(0.4, abs=0.15)
+        assert speed(world, "1") == pytest.approx(0.4, abs=0.15)
