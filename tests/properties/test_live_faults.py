@@ -226,6 +226,7 @@ class Trial:
 
     def open(self) -> None:
         self.store = FaultyStore(self.folder / "skep.db")
+        self.store.db.execute("PRAGMA synchronous=OFF")  # here processes crash, not machines
         self.store.chance = self.chance
         self.writer = Writer(self.store, self.now_s, opening=self.opening)
         self.engine.names = self.engine.names or list(self.writer.state.cluster.by_name)
