@@ -162,10 +162,10 @@ def check_whole(cluster: Cluster, job: Job, allocation: Allocation) -> None:
     suspended job, what it will have again."""
     if allocation.resumes_as is not None and allocation.memory is not None:
         halted = allocation.resumes_as.suspended(allocation.memory)
-        expect(allocation == halted, f"{job!r} is suspended with {allocation}, not {halted}")
+        expect(allocation == halted, "{!r} is suspended with {}, not {}", job, allocation, halted)
         allocation = allocation.resumes_as
     faults = [fault_of(cluster, shape, allocation) for shape in (*job.spec.shapes, *sizes_like(job.spec, allocation))]
-    expect("" in faults, f"{job!r} has {allocation}, which is none of its shapes: {'; '.join(faults)}")
+    expect("" in faults, "{!r} has {}, which is none of its shapes: {}", job, allocation, faults)
 
 
 def sizes_like(spec: JobSpec, allocation: Allocation) -> list[Shape]:
@@ -273,19 +273,19 @@ def add_piece(node: Node, use: CountedUse, piece: Slice, owner: int) -> None:
     use.cpu_milli += piece.cpu_milli
     use.extras.update(dict(piece.extras))
     use.memory_mib += piece.memory_mib
-    expect(not piece.gpus >> node.gpu_count, f"node {node.name} has no GPUs {piece.gpus:#b}")
+    expect(not piece.gpus >> node.gpu_count, "node {} has no GPUs {:#b}", node.name, piece.gpus)
     if not piece.gpus:
         return
     if piece.milli == WHOLE:
         twice = piece.gpus & sum(use.whole)
-        expect(not twice, f"GPUs {twice:#b} of node {node.name} are held twice")
+        expect(not twice, "GPUs {:#b} of node {} are held twice", twice, node.name)
         use.whole[piece.gpus] = (owner, piece)
         if has_terms(piece) or piece.ephemeral_mib:
             check_mode(tenant_of_piece(piece, owner))
         return
     limit = piece.limit or piece.milli
-    expect(piece.milli <= limit <= WHOLE, f"{piece} has more than a GPU")
-    expect(limit == piece.milli or piece.mode in SHARED, f"{piece} may use more than is guaranteed in no share mode")
+    expect(piece.milli <= limit <= WHOLE, "{} has more than a GPU", piece)
+    expect(limit == piece.milli or piece.mode in SHARED, "{} may use more than is guaranteed in no share mode", piece)
     tenant = tenant_of_piece(piece, owner)
     check_mode(tenant)
     for gpu in bits(piece.gpus):
@@ -308,13 +308,13 @@ def check_capacity(node: Node, use: CountedUse) -> None:
     whole = {gpu: tenant_of_piece(piece, 0) for mask, (_, piece) in use.whole.items() for gpu in bits(mask)}
     for gpu in whole.keys() | use.tenants.keys():
         tenants = [*use.tenants.get(gpu, ()), *([whole[gpu]] if gpu in whole else ())]
-        where = f"GPU {gpu} of node {node.name}"
+        where = (gpu, node.name)
         milli, memory_mib = sum(tenant.milli for tenant in tenants), memory_on(tenants)
-        expect(milli <= WHOLE, f"{where} carries {milli} milli")
+        expect(milli <= WHOLE, "GPU {} of node {} carries {} milli", *where, milli)
         check_together(tenants, where)
-        expect(memory_mib <= node.spec.gpu_mem_mib, f"{where} carries {memory_mib} MiB")
-    expect(use.cpu_milli <= node.spec.cpu_milli, f"CPUs of node {node.name} over capacity")
-    expect(use.memory_mib <= node.spec.memory_mib, f"memory of node {node.name} over capacity")
+        expect(memory_mib <= node.spec.gpu_mem_mib, "GPU {} of node {} carries {} MiB", *where, memory_mib)
+    expect(use.cpu_milli <= node.spec.cpu_milli, "CPUs of node {} over capacity", node.name)
+    expect(use.memory_mib <= node.spec.memory_mib, "memory of node {} over capacity", node.name)
 
 
 def memory_on(tenants: list[Tenant]) -> int:
@@ -329,12 +329,12 @@ def memory_on(tenants: list[Tenant]) -> int:
 def check_mode(tenant: Tenant) -> None:
     """Check that a tenant by itself is what its mode allows."""
     is_lane = tenant.mode == "lane" or not tenant.limit
-    expect(0 <= tenant.ephemeral_mib <= (tenant.memory_mib if is_lane else 0), f"{tenant} shares memory")
+    expect(0 <= tenant.ephemeral_mib <= (tenant.memory_mib if is_lane else 0), "{} shares memory", tenant)
     if not tenant.mode:
         return
-    expect(tenant.mode in SHARED, f"{tenant} is in no share mode that there is")
-    expect(tenant.limit > 0, f"{tenant} has no compute and a share mode")
-    expect(tenant.weight >= 1 and tenant.quantum_ms >= 0, f"{tenant} has an impossible weight or quantum")
+    expect(tenant.mode in SHARED, "{} is in no share mode that there is", tenant)
+    expect(tenant.limit > 0, "{} has no compute and a share mode", tenant)
+    expect(tenant.weight >= 1 and tenant.quantum_ms >= 0, "{} has an impossible weight or quantum", tenant)
     if tenant.mode in ("mps", "mig"):
         expect(tenant.limit == tenant.milli, f"{tenant} may exceed a fixed part")
     if tenant.mode == "slice":
@@ -343,17 +343,17 @@ def check_mode(tenant: Tenant) -> None:
         expect(len(mig_eighths(tenant)) > 0, f"{tenant} has no MIG profile")
 
 
-def check_together(tenants: list[Tenant], where: str) -> None:
+def check_together(tenants: list[Tenant], where: tuple[int, str]) -> None:
     """Check that the tenants with compute on one GPU are compatible."""
     there = [tenant for tenant in tenants if tenant.limit]
     modes = {tenant.mode for tenant in there}
-    expect(len(modes) <= 1, f"{where} is shared in modes {modes}")
+    expect(len(modes) <= 1, "GPU {} of node {} is shared in modes {}", *where, modes)
     if modes == {"slice"}:
         groups = {tenant.group for tenant in there}
-        expect(len(groups) == 1, f"{where} has members of groups {groups}")
+        expect(len(groups) == 1, "GPU {} of node {} has members of groups {}", *where, groups)
     if modes == {"mig"}:
         taken = [eighth for tenant in there for eighth in mig_eighths(tenant)]
-        expect(len(set(taken)) == len(taken), f"{where} has slots {sorted(taken)} taken twice")
+        expect(len(set(taken)) == len(taken), "GPU {} of node {} has slots {} taken twice", *where, taken)
 
 
 def mig_eighths(tenant: Tenant) -> range:
@@ -389,7 +389,7 @@ def check_books(cluster: Cluster, held: Iterable[Held]) -> None:
                 "memory_free": (node.memory_free, node.spec.memory_mib - use.memory_mib),
             },
         )
-        expect(0 <= node.cpu_free <= UNLIMITED and 0 <= node.memory_free <= UNLIMITED, f"{node.name} over capacity")
+        expect(0 <= node.cpu_free <= UNLIMITED and 0 <= node.memory_free <= UNLIMITED, "{} over capacity", node.name)
     for pool in cluster.pools:
         check_index(pool)
     expect(cluster.gpu_total == sum(node.gpu_count for node in cluster.nodes), "gpu_total is not all GPUs")

@@ -60,6 +60,8 @@ class Knob(msgspec.Struct, frozen=True):
     is_file: bool = False
     """It may name a file instead of one of the choices. Only values of such knobs can be read: a server refuses them
     where users have no access to its files."""
+    least: float = 0.0
+    """Of a number: below it hardly any time would pass between two decisions, or a turn would be lost in its switch."""
 
     @property
     def shown_choices(self) -> tuple[str, ...]:
@@ -247,7 +249,10 @@ def parse_value(spec: str, knob: Knob, text: str) -> Any:
     if isinstance(knob.default, tuple):
         return () if text == "none" else tuple(parse_number(where, part) for part in text.split("+"))
     if isinstance(knob.default, float):
-        return parse_number(where, text)
+        number = parse_number(where, text)
+        if number < knob.least:
+            raise InputError(f"{where}: expected at least {knob.least:g}")
+        return number
     if knob.choices and text not in knob.choices and not looks_like_file(knob, text):
         choices = ", ".join(knob.choices) + (" or a file" if knob.is_file else "")
         raise InputError(f"{where}: expected one of {choices}", hint=did_you_mean(text, knob.choices))

@@ -60,7 +60,7 @@ POLICIES = (
             *common_knobs(walk="skip", place="affinity", patience=(0.0,)),
             Knob("slices", True, "jobs of one size take turns on the same GPUs when none are free"),
             Knob("height", 2.0, "how many jobs take turns on one GPU at most"),
-            Knob("quantum", 60.0, "seconds of a turn"),
+            Knob("quantum", 60.0, "seconds of a turn, at least 1", least=1.0),
             Knob("pack", True, "two jobs that take turns run at once if a trial shows that both together are faster"),
             Knob("trial", 300.0, "seconds of a trial"),
             Knob(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.common import PROBE
@@ -11,8 +10,6 @@ from skep.policies.registry import Knob, Knobs, Policy, Setting
 
 
 def build(knobs: Knobs, setting: Setting) -> Planner:
-    if knobs["quantum"] <= 0:
-        raise InputError(f"gandiva-fair: quantum={knobs['quantum']:g}: expected seconds, above 0")
     return GandivaFair(
         name="gandiva-fair",
         quantum_s=knobs["quantum"],
@@ -36,7 +33,7 @@ POLICIES = (
         assumes=frozenset({Need.THROUGHPUT, Need.SUSPEND, Need.CHECKPOINT}),
         build=build,
         knobs=(
-            Knob("quantum", 60.0, "seconds of a turn"),
+            Knob("quantum", 60.0, "seconds of a turn, at least 1", least=1.0),
             Knob("trade", True, "users exchange shares of GPU types where both gain"),
             Knob("price", 0.0, "GPUs of the slower type for one of the faster; 0: the second-highest speed-up"),
             Knob(

@@ -64,7 +64,12 @@ POLICIES = (
             Knob("standard", 0.7, "the part of every hour that standard jobs are promised"),
             Knob("restart", 60.0, "seconds that a start may take, together with the stops before it"),
             Knob("depth", 4.0, "workers of one job on one GPU at most; 1: no job is scaled down"),
-            Knob("turn", 900.0, "a job without a promise gives way to one that has had so many seconds less than it"),
+            Knob(
+                "turn",
+                900.0,
+                "a job without a promise gives way to one that has had so many seconds less than it, at least 1",
+                least=1.0,
+            ),
             Knob(
                 "lend", 900.0, "a promised job that can spare its GPUs for so many seconds gives them to one that waits"
             ),

@@ -13,8 +13,6 @@ from skep.policies.themis import Themis
 
 def build(knobs: Knobs, setting: Setting) -> Planner:
     lease_s, left_out = knobs["lease"], knobs["left_out"]
-    if lease_s <= 0:
-        raise InputError(f"themis: lease={lease_s:g}: expected seconds, above 0")
     if left_out > 1:
         raise InputError(f"themis: left_out={left_out:g}: expected a part of the apps, at most 1")
     return Themis(
@@ -35,7 +33,7 @@ POLICIES = (
         build=build,
         knobs=(
             *PLACED,
-            Knob("lease", 1200.0, "seconds for which GPUs are leased"),
+            Knob("lease", 1200.0, "seconds for which GPUs are leased, at least 1", least=1.0),
             Knob("left_out", 0.8, "the part of the apps, those with the best fairness, that does not bid"),
             PROBE,
         ),
