@@ -4,6 +4,7 @@ the policy knows durations. The jobs are of every kind, with progress and deadli
 from __future__ import annotations
 
 import math
+import zlib
 
 import msgspec
 import pytest
@@ -17,7 +18,10 @@ from worlds import examples, policy_specs, worlds
 
 from skep.core.events import Event, JobSubmitted, TasksExited
 from skep.core.needs import Need
+from skep.core.view import JobView
 from skep.experiments.owners import knows_durations, shown_jobs
+from skep.policies import Order
+from skep.policies.own import name_class
 from skep.policies.registry import needs_of, policies
 from skep.traces.trace import Trace, TraceJob
 
@@ -108,6 +112,30 @@ def test_nor_in_a_virtual_cluster(name: str, data: st.DataObject) -> None:
     needs = frozenset().union(*map(needs_of, policies_there))
     if not knows_durations(needs, world.trace, 0.0):
         check(data, world, needs)
+
+
+FIGURES = sorted(name for name in vars(JobView) if not name.startswith("_"))
+
+
+class Curious(Order):
+    """Goes by all of a job that a policy can read which declares nothing: its speed, its work so far, its text."""
+
+    preemptive = True
+
+    def key(self, job: JobView, now_s: float) -> int:
+        found = [getattr(job, name) for name in FIGURES]
+        said = [repr(each(now_s) if callable(each) else each) for each in found if each is not job.waiting]
+        return zlib.crc32(" ".join(said).encode()) // 2**24
+
+
+@examples(25)
+@given(data=st.data())
+def test_nor_to_one_that_reads_all_that_needs_no_declaration(data: st.DataObject) -> None:
+    """Among it the work that a job has done: it tells the past only."""
+    world: World = data.draw(worlds("fifo", plain=True))
+    world = msgspec.structs.replace(world, policy=name_class(Curious), round_s=60.0, restart_s=0.0, checkpoint_s=0.0)
+    assert needs_of(world.policy) == {Need.CHECKPOINT}
+    check(data, world, needs_of(world.policy))
 
 
 def test_the_property_finds_an_oracle() -> None:
