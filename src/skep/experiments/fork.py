@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,9 +16,10 @@ from skep.core.actions import Action
 from skep.core.errors import SkepError
 from skep.core.events import Batch, Event, TasksStarted
 from skep.core.job import Job
+from skep.core.state import State
 from skep.core.step import PlannerChange, Scheduler
 from skep.engines.sim.engine import Simulator
-from skep.experiments.estimates import NONE, estimate_all, weakest
+from skep.experiments.estimates import NONE, Estimate, estimate_all, weakest
 from skep.experiments.output import cell, write_folder
 from skep.experiments.seen import Seen
 from skep.experiments.simulate import own_fault
@@ -96,11 +98,21 @@ class Starts:
                 self.by_job.setdefault(event.job_id, at_s)
 
 
+Lengths = Callable[[State], Mapping[str, Estimate]]
+"""The total work of open jobs, by id, with the source of each."""
+
+
 def forecast(
-    kept: KeptCopy, *, policy: str = "", now_s: float = 0.0, within_s: float = math.inf, restart_s: float = 30.0
+    kept: KeptCopy,
+    *,
+    policy: str = "",
+    now_s: float = 0.0,
+    within_s: float = math.inf,
+    restart_s: float = 30.0,
+    lengths: Lengths = estimate_all,
 ) -> Forecast:
     """Forecast from the last entry of the store, or from `now_s` if that is later. `policy`: instead of the one in
-    use."""
+    use. The state goes on, so it is used up."""
     state = kept.state
     at_s = max(now_s, state.now_s)
     until_s = at_s + within_s
@@ -108,7 +120,7 @@ def forecast(
     starts = Starts({job.id: job.start_s for job in state.held_jobs.values() if job.start_s is not None})
     try:
         scheduler = take_over(kept, policy, at_s)
-        estimates = estimate_all(state)
+        estimates = lengths(state)
         work = {job_id: each.work_s for job_id, each in estimates.items()}
         engine = Simulator.adopt(state, work, restart_s=restart_s, speed=Seen(state))
         run(scheduler, BoundedPlanner(engine, until_s), starts)
