@@ -41,7 +41,7 @@ from skep.profiles.profile import Profile
 from skep.service.loop import run
 from skep.traces.trace import Trace, TraceJob
 
-POLICIES = ("singularity", "gandiva", "antman", "lucid", "kubeshare", "salus")
+POLICIES = ("singularity", "gandiva", "antman", "lucid", "kubeshare", "salus", "gavel-las", "gavel-ftf")
 MODELS = ("", "resnet", "vgg", "bert", "lstm")
 TYPES = ("v100", "k80")
 BATCHES_MAX = 60_000
@@ -53,6 +53,8 @@ KNOBS: dict[str, list[str]] = {
     "lucid": ["", ":nodes=1", ":nodes=0", ":nodes=2,limit=40"],
     "kubeshare": ["", "", ":walk=strict"],
     "salus": ["", "", ":walk=strict"],
+    "gavel-las": [":share=true", ":share=true,round_s=60", ":share=true,aware=false", ":share=true,place=any"],
+    "gavel-ftf": [":share=true,round_s=60", ":share=true"],
 }
 
 

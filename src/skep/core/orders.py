@@ -183,8 +183,9 @@ def tells_terms(job: Job, blocked: Container[int]) -> bool:
 def blocked_of(orders: Orders, halted: list[Job], launches: list[Job], changes: list[Job]) -> set[int]:
     """The jobs that must wait: another job still is where this one is to go, or still runs where this one is to
     resume. Moves do not wait for moves: two jobs may swap their cells, and only the engine, which gets both moves, can
-    carry that out. A move does wait for a move that is itself waiting. Other terms wait as moves do, and everything
-    waits for a job that still has its old terms."""
+    carry that out. A move does wait for a move that is itself waiting. Other terms wait as moves do, those of a job
+    that is to have its GPUs to itself also for neighbours that move away; and everything waits for a job that still has
+    its old terms."""
     moving = [*orders.leaving.values(), *orders.moving.values(), *halted]
     if not changes:  # they are started: nothing waits for them
         held = held_by_node(moving)
@@ -195,11 +196,13 @@ def blocked_of(orders: Orders, halted: list[Job], launches: list[Job], changes: 
     before_others = held_by_node(moving + moves)
     stays = {job.seq for job in changes if is_move(job) or is_reshare(job)}
     blocked = {job.seq for job in launches if is_behind(job, before_moves if job.seq in stays else before_others)}
+    alone = [job for job in changes if is_reshare(job) and job.bound is not None and not job.bound.mode()]
+    blocked.update(job.seq for job in alone if is_beside(job, before_others))
     waiting = [job for job in launches if job.seq in stays & blocked]
     for first in waiting:  # `waiting` grows in the loop
         held = held_by_node([first])
-        others = launches if is_reshare(first) else moves
-        behind = [job for job in others if job.seq not in blocked and is_behind(job, held)]
+        others, must_wait = (launches, is_beside) if is_reshare(first) else (moves, is_behind)
+        behind = [job for job in others if job.seq not in blocked and must_wait(job, held)]
         blocked.update(job.seq for job in behind)
         waiting += behind
     return blocked
@@ -226,6 +229,12 @@ def is_behind(job: Job, held: dict[int, list[Slice]]) -> bool:
             if overlaps(mine, theirs):
                 return True
     return False
+
+
+def is_beside(job: Job, held: dict[int, list[Slice]]) -> bool:
+    """True if others have some of the GPUs that the job is to have."""
+    assert job.bound is not None
+    return any(mine.gpus & theirs.gpus for mine in job.bound.slices for theirs in held.get(mine.node, ()))
 
 
 def overlaps(mine: Slice, theirs: Slice) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from skep.core.model import JobSpec, gpu_shape
 from skep.policies.gavel.problem import ShareProblem, ShareRow
+from skep.profiles.native import Factors, NativeProfile
+from skep.traces.trace import TraceJob
 from skep.verify.check import Check, Finding, near, same
 from skep.verify.mixed import play_times
-from skep.verify.play import finishes
+from skep.verify.play import finishes, play_jobs
 
 SPEEDS = ((40.0, 10.0), (12.0, 4.0), (100.0, 50.0))
 """Steps per second of three jobs on two types."""
@@ -46,6 +49,15 @@ def las_runs() -> list[Finding]:
     """The job that gains most from the fast GPU has it, the other one runs on the slow one all the time."""
     run = play_times("gavel-las", "1x1:fast+1x1:slow", ((3600, 36_000), (3600, 3600)))
     return [same("ends", (3600.0, 3600.0), finishes(run))]
+
+
+def pair_runs() -> list[Finding]:
+    """Each keeps 0.6 of its speed beside the other, which is more than half of the time alone."""
+    models = {"m": Factors({"fast": 1.0}, {1: 1.0}, {}, {"m": 0.6})}
+    profile = NativeProfile("fast", Factors({}, {1: 1.0}, {}, {}), models)
+    jobs = [TraceJob(0.0, 3600.0, JobSpec(name, (gpu_shape(1),), model="m", expect_s=3600.0)) for name in "ab"]
+    run = play_jobs("gavel-las:share=true", "1x1:fast", jobs, speed=profile.speed)
+    return [same("ends", (6000.0, 6000.0), finishes(run))]
 
 
 NONE = (0.0, 0.0)
@@ -144,6 +156,13 @@ CHECKS = (
         title="A job that is ten times as fast on one type has it; one that does not care has the other",
         source="by hand: both end after an hour, as neither can do better",
         ask=las_runs,
+    ),
+    Check(
+        name="gavel-las-share",
+        policy="gavel-las",
+        title="Two jobs that keep 0.6 of their speed beside each other share the only GPU",
+        source="by hand: 3,600 s of work at 0.6",
+        ask=pair_runs,
     ),
     Check(
         name="gavel-makespan",

@@ -7,7 +7,7 @@ import pytest
 from tests.support import check, cluster, job, node, snapshot, take_trigger, trace
 from tests.support.invariants import check_books
 
-from skep.core.actions import Launch, Reshare
+from skep.core.actions import Launch, Move, Reshare
 from skep.core.checked import BadPlan, checked_plan
 from skep.core.cluster import WHOLE, Allocation, Slice, Tenant
 from skep.core.errors import InvariantBroken
@@ -185,6 +185,23 @@ def test_all_terms_change_at_once_or_none() -> None:
     assert snapshot(state) == before
     plan.reshare_all([(a, PACKED), (b, PACKED)])
     assert carry_out(state, plan) == [Reshare("a", 1, PACKED), Reshare("b", 1, PACKED)]
+
+
+def test_a_job_has_its_gpus_to_itself_only_when_a_neighbour_has_moved_away() -> None:
+    """Both are decided in one plan; a move takes a while, other terms do not."""
+    state = world()
+    carry_out(state, join(state))
+    a, b = state.jobs["a"], state.jobs["b"]
+    state.advance(1.0, [TasksStarted("b", 1, 1.0)])
+    plan = state.new_plan()
+    there = Allocation((Slice(0, 0b10, gpu_mem_mib=4096),), 1)
+    plan.move(b, there)
+    plan.reshare(a, ONE)
+    (move,) = carry_out(state, plan)
+    assert isinstance(move, Move)
+    assert a.held == TURNS
+    state.advance(2.0, [TasksMoved("b", there, 0.0, 1.0, 0.0, move.launch)])
+    assert state.send() == [Reshare("a", 1, ONE)]
 
 
 def test_replay_snapshot_and_fork_know_the_terms() -> None:

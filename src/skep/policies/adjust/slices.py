@@ -22,7 +22,7 @@ from skep.core.view import JobView, Trigger, View
 from skep.policies.adjust.base import Walked
 from skep.policies.adjust.effects import Effects, solo_speed
 from skep.policies.place.base import role_slice
-from skep.policies.seats import Changed, Seats, SharedSeat
+from skep.policies.seats import Changed, Key, Seats, SharedSeat
 
 SETTLE_S = 600.0
 """The effect of a slice is measured after some rounds of turns."""
@@ -94,9 +94,7 @@ def is_held_up(job: JobView, waiting: list[JobView]) -> bool:
 def join(view: View, plan: Plan, seat: SharedSeat, job: JobView, role: Role, on_mode: OnMode) -> bool:
     """Start the job on the GPUs of a seat, all members in one share mode. False, with nothing changed, if GPU memory,
     CPUs or memory do not suffice."""
-    nodes = view.cluster.nodes
-    slices = [role_slice(nodes[node], role, 0, mask.bit_count() // role.gpus, mask) for node, mask in seat.key if mask]
-    start = on_mode(job, Allocation(tuple(slices), role.count * role.gpus))
+    start = on_mode(job, on_gpus(view, seat.key, role))
     mark = plan.mark()
     try:
         with plan.bundle():
@@ -108,6 +106,13 @@ def join(view: View, plan: Plan, seat: SharedSeat, job: JobView, role: Role, on_
         plan.rollback(mark)
         return False
     return True
+
+
+def on_gpus(view: View, gpus: Key, role: Role) -> Allocation:
+    """The tasks of this role on the GPUs of a seat, for themselves."""
+    nodes = view.cluster.nodes
+    slices = [role_slice(nodes[node], role, 0, mask.bit_count() // role.gpus, mask) for node, mask in gpus if mask]
+    return Allocation(tuple(slices), role.count * role.gpus)
 
 
 def sharing_role(job: JobView, mode: str) -> Role | None:

@@ -61,24 +61,19 @@ def raise_levels(table: Table, gain: Array, level: Array, weights: Array) -> tup
     """Shares, by how much the levels rise, and the prices of the needs of the rows."""
     from scipy.optimize import linprog
 
-    rows, types = gain.shape
-    cells = rows * types
-    needs = np.zeros((rows, cells + 1))
-    whole = np.zeros((rows, cells + 1))
-    by_type = np.zeros((types, cells + 1))
-    for row in range(rows):
-        mine = slice(row * types, (row + 1) * types)
-        needs[row, mine], whole[row, mine] = -gain[row], 1.0
-        by_type[np.arange(types), np.arange(types) + row * types] = table.counts[row] * table.gpus[row]
-    needs[:, -1] = weights
-    costs = np.zeros(cells + 1)
+    from skep.policies.gavel.compat import column, stack
+    from skep.policies.gavel.packed import limits, speeds
+
+    matrix, bounds = limits(table)
+    needs = stack([[-speeds(table, gain), column(weights)]])
+    costs = np.zeros(matrix.shape[1] + 1)
     costs[-1] = -1.0
     answer = linprog(
         costs,
-        A_ub=np.vstack([needs, whole, by_type]),
-        b_ub=np.concatenate([-level * (1 - 1e-9), np.ones(rows), table.widths]),
+        A_ub=stack([[needs], [stack([[matrix, column(np.zeros(len(bounds)))]])]]),
+        b_ub=np.concatenate([-level * (1 - 1e-9), bounds]),
         method="highs",
     )
     if answer.status != 0:
         raise Unsolved(f"water filling: {answer.message}")
-    return answer.x[:-1].reshape(rows, types), float(answer.x[-1]), -answer.ineqlin.marginals[:rows]
+    return answer.x[:-1].reshape(-1, gain.shape[1]), float(answer.x[-1]), -answer.ineqlin.marginals[: len(gain)]

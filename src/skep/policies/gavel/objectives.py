@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from skep.policies.gavel.centre import Array, Program, centre
+from skep.policies.gavel.centre import Array, Centre, Program, centre
 from skep.policies.gavel.problem import ShareProblem
 
 USELESS = 1e-3
@@ -48,14 +48,22 @@ class Table(NamedTuple):
     def level(self, gain: Array) -> Array:
         """Shares whose smallest gain is largest."""
         rows = len(gain)
-        return centre(self.program(gain, np.zeros(rows), np.ones(rows))).shares
+        return self.solved(self.program(gain, np.zeros(rows), np.ones(rows))).shares
 
     def best(self, reward: Array, base: Array | float = -1.0, start: Array | None = None) -> Array:
         """Shares with the largest reward in all, where no speed is below this."""
         rows = len(reward)
         most = max(float(np.abs(reward).max()), 1e-12)
         program = self.program(self.speeds, np.zeros(rows) + base, np.zeros(rows), reward / most, start)
-        return centre(program).shares
+        return self.solved(program).shares
+
+    def solved(self, program: Program) -> Centre:
+        """With pairs, their shares come after those of the rows."""
+        if not self.problem.pairs:
+            return centre(program)
+        from skep.policies.gavel.packed import packed  # scipy and clarabel
+
+        return packed(program, self)
 
     def equal_split(self) -> Array:
         """The speed of each row if all jobs ran the same part of the time, on each type by its GPUs."""
@@ -154,7 +162,7 @@ class Ftf(Objective):
         found = np.zeros_like(gain)
         for _ in range(MOVES):
             part = 1 / (1 + behind * t)
-            found, better = centre(table.program(gain, (part - part * part) * t, part * part))
+            found, better = table.solved(table.program(gain, (part - part * part) * t, part * part))
             if abs(better - t) <= FTF_PRECISION * better:
                 break
             t = better
@@ -190,7 +198,7 @@ class CostSlo(Objective):
         need = np.where(with_due, table.left / np.where(with_due, table.due, 1.0), 0.0)
         if not with_due.any():
             return table.best(reward)
-        most = centre(table.program(table.speeds, np.where(with_due, 0.0, -1.0), need))
+        most = table.solved(table.program(table.speeds, np.where(with_due, 0.0, -1.0), need))
         if most.t <= 1 + 1e-6:
             return table.best(reward)
         return table.best(reward, np.where(with_due, need, -1.0), most.shares * (1 + most.t) / (2 * most.t))

@@ -28,6 +28,8 @@ from skep.core.solving import ANSWERED, ASKED, SolverProblem
 from skep.core.view import JobView, Trigger, View
 from skep.core.weights import Weights
 from skep.policies.gavel.book import BOOK, EMPTY, AloneTime
+from skep.policies.gavel.paired import PairedRound
+from skep.policies.gavel.pairs import pair_key, pairs_of
 from skep.policies.gavel.problem import ShareProblem, ShareRow, TimeShares
 from skep.policies.gavel.rounds import ShareRound
 from skep.policies.joint import JointPlanner
@@ -51,6 +53,8 @@ class GavelOptions(NamedTuple):
     is_aware: bool
     is_compat: bool
     is_strategy_proof: bool
+    shares: bool
+    """Pairs of jobs may run on the same GPUs."""
     seed: int
     costs: tuple[float, ...]
     inside: str
@@ -115,18 +119,20 @@ class Gavel(JointPlanner):
     def problem(self, view: View, memory: Memory, at: At) -> SolverProblem:
         jobs = list(self._sharing(view).values())
         rows: list[ShareRow] = []
+        firsts: list[JobView] = []
         found: dict[int, int] = {}
         merged: dict[tuple[object, ...], int] = {}
         alone = self.alone(view, memory, jobs)
         for place, job in enumerate(jobs):
             row = self._row(view, job, place, alone.get(job.seq))
-            key = (row.gpus, row.weight, row.speeds, row.entity)
+            key = (row.gpus, row.weight, row.speeds, row.entity, pair_key(job) if self.options.shares else None)
             if self.options.merges and not self.options.is_compat and key in merged:
                 number = merged[key]
                 rows[number] = msgspec.structs.replace(rows[number], count=rows[number].count + 1)
             else:
                 number = merged[key] = len(rows)
                 rows.append(row)
+                firsts.append(job)
             found[job.seq] = number
         options = self.options
         widths = tuple(max(float(pool.total), NARROW) for pool in view.cluster.pools)
@@ -144,6 +150,9 @@ class Gavel(JointPlanner):
                 costs=costs_of(options.costs, len(widths)),
                 inside=options.inside,
                 entities=entities,
+                pairs=pairs_of(view, list(zip(firsts, [row.count for row in rows], strict=True)))
+                if options.shares
+                else [],
             ),
         )
 
@@ -201,7 +210,7 @@ class Gavel(JointPlanner):
 
     @property
     def _knows(self) -> bool:
-        return self.options.is_aware or self.options.reads_left
+        return self.options.is_aware or self.options.reads_left or self.options.shares
 
     def _make_kind(self, view: View, job: JobView, shape: Shape) -> SpeedKind:
         """An unknown speed counts as 1; a type with too few GPUs as 0."""
@@ -229,7 +238,8 @@ class Gavel(JointPlanner):
     def decide(self, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> float:
         if any(job.decided_s == view.now_s for job in view.open_jobs.values() if job.launches or job.allocation):
             return math.inf  # this round is decided; what it stopped has come back
-        now = ShareRound(self, view, plan, memory, [job for job in pending if self.kind(view, job).is_shared])
+        make = PairedRound if self.options.shares else ShareRound
+        now = make(self, view, plan, memory, [job for job in pending if self.kind(view, job).is_shared])
         now.choose()
         now.carry_out()
         now.start_others(job for job in pending if job.state is JobState.PENDING)

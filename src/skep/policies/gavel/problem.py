@@ -26,6 +26,15 @@ class ShareRow(msgspec.Struct, frozen=True, array_like=True):
     entity: str = ""
 
 
+class PairRow(msgspec.Struct, frozen=True, array_like=True):
+    """Two jobs, by their rows, that may run at the same time on the same GPUs; both may be of one row of equal jobs."""
+
+    one: int
+    other: int
+    parts: tuple[tuple[float, float], ...]
+    """For each type the parts of their speeds that are left to them; 0: not there."""
+
+
 class ShareProblem(msgspec.Struct, frozen=True):
     objective: str
     widths: tuple[float, ...]
@@ -42,6 +51,16 @@ class ShareProblem(msgspec.Struct, frozen=True):
     """How an entity divides its part among its jobs."""
     entities: dict[str, float] = {}
     """Weights."""
+    pairs: list[PairRow] = []
+
+
+class PairShare(msgspec.Struct, frozen=True, array_like=True):
+    """The part of the time that a job of one row runs on each type beside one of the other, and the same of that."""
+
+    one: int
+    other: int
+    of_one: tuple[float, ...]
+    of_other: tuple[float, ...]
 
 
 class TimeShares(msgspec.Struct, frozen=True):
@@ -49,6 +68,7 @@ class TimeShares(msgspec.Struct, frozen=True):
 
     rows: list[tuple[float, ...]]
     jobs: dict[int, int]
+    pairs: list[PairShare] = []
 
     def of(self, seq: int) -> tuple[float, ...] | None:
         row = self.jobs.get(seq)

@@ -24,9 +24,11 @@ def builder(objective: str) -> Callable[[Knobs, Setting], Planner]:
     def build(knobs: Knobs, setting: Setting) -> Planner:
         if not setting.round_s:
             raise InputError(f"gavel-{objective}: round_s=0: expected seconds, above 0")
-        for library in ("numpy", "scipy", "clarabel")[
-            : 3 if knobs["compat"] else 2 if objective == "hierarchical" else 1
-        ]:
+        for name in ("compat", "strategy_proof"):
+            if knobs["share"] and knobs.get(name):
+                raise InputError(f"gavel-{objective}: share=true is not possible with {name}=true")
+        uses_conic = knobs["compat"] or knobs["share"]
+        for library in ("numpy", "scipy", "clarabel")[: 3 if uses_conic else 2 if objective == "hierarchical" else 1]:
             if importlib.util.find_spec(library) is None:
                 raise InputError(f"gavel-{objective} needs {library}", hint="pip install 'skep[solvers]'")
         costs = knobs.get("costs", ())
@@ -40,6 +42,7 @@ def builder(objective: str) -> Callable[[Knobs, Setting], Planner]:
             is_aware=knobs["aware"],
             is_compat=knobs["compat"],
             is_strategy_proof=knobs.get("strategy_proof", False),
+            shares=knobs["share"] and Need.SHARE in setting.offers,
             seed=setting.seed,
             costs=costs,
             inside=inside,
@@ -53,8 +56,10 @@ def builder(objective: str) -> Callable[[Knobs, Setting], Planner]:
 def needs(objective: str) -> Callable[[Knobs], frozenset[Need]]:
     def found(knobs: Knobs) -> frozenset[Need]:
         known = {Need.CHECKPOINT}
-        if knobs["aware"] or objective in READS_LEFT:
+        if knobs["aware"] or knobs["share"] or objective in READS_LEFT:
             known.add(Need.THROUGHPUT)
+        if knobs["share"]:
+            known.add(Need.SHARE)
         if objective in READS_LEFT:
             known.add(Need.ORACLE)
         if objective == "cost-slo":
@@ -69,6 +74,7 @@ PLACED = tuple(knob for knob in common_knobs(walk=SKIP, patience=()) if knob.nam
 KNOBS = (
     Knob("round_s", 360.0, "seconds of a round"),
     Knob("aware", True, "the speeds of jobs on each GPU type count; otherwise all types count as equal"),
+    Knob("share", False, "two jobs may run on the same GPUs at once, by their known speeds beside each other"),
     Knob("compat", False, "decide as Gavel's released simulator does"),
     *PLACED,
 )
