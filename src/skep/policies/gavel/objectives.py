@@ -15,8 +15,6 @@ from skep.policies.gavel.problem import ShareProblem
 
 USELESS = 1e-3
 """The price of a share on a type where the job makes no progress."""
-MOVES = 20
-FTF_PRECISION = 1e-7
 
 
 class Table(NamedTuple):
@@ -153,20 +151,11 @@ class Ftf(Objective):
     name, merges = "ftf", False
 
     def shares(self, table: Table) -> Array:
-        """With r the ratio, a job needs `gain · x >= 1 / (r - late)`. In 1 / (r - latest) that is concave, so tangents
-        demand too much and never too little: a few programs with tangents at the last answer lead to the optimum."""
+        """With r the ratio, a job needs `gain · x >= 1 / (r - late)`."""
         left = np.maximum(table.left, 1e-3)
         alone = table.alone + left / table.isolated()
-        gain, late = table.speeds * (alone / left)[:, None], table.age / alone
-        behind, t = late.max() - late, 0.0
-        found = np.zeros_like(gain)
-        for _ in range(MOVES):
-            part = 1 / (1 + behind * t)
-            found, better = table.solved(table.program(gain, (part - part * part) * t, part * part))
-            if abs(better - t) <= FTF_PRECISION * better:
-                break
-            t = better
-        return found
+        gain, nothing = table.speeds * (alone / left)[:, None], np.zeros(len(left))
+        return table.solved(table.program(gain, nothing, nothing)._replace(late=table.age / alone)).shares
 
 
 class Throughput(Objective):

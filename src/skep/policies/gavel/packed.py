@@ -21,8 +21,28 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix as Sparse
 
 
+MOVES = 20
+PRECISION = 1e-7
+
+
 def packed(program: Program, table: Table) -> Centre:
-    """Rows × types and then pairs × types: seconds of one second in which some pair of these rows is there."""
+    """Rows × types and then pairs × types: seconds of one second in which some pair of these rows is there.
+
+    With `late`, what a row needs is concave in `t`, so tangents demand too much and never too little: a few programs
+    with tangents at the last answer lead to the optimum."""
+    if program.late is None:
+        return _packed(program, table)
+    behind, found = program.late.max() - program.late, Centre(np.zeros_like(program.gain), 0.0)
+    for _ in range(MOVES):
+        t = found.t
+        part = 1 / (1 + behind * t)
+        found = _packed(program._replace(base=(part - part * part) * t, slope=part * part), table)
+        if abs(found.t - t) <= PRECISION * found.t:
+            break
+    return found
+
+
+def _packed(program: Program, table: Table) -> Centre:
     gain, slope = program.gain, program.slope
     rows, types = gain.shape
     matrix, bounds = limits(table)

@@ -24,7 +24,7 @@ from skep.core.job import JobState, amount_of
 from skep.core.memory import At, Memory
 from skep.core.model import Shape
 from skep.core.plan import Plan
-from skep.core.solving import ANSWERED, ASKED, SolverProblem
+from skep.core.solving import ANSWERED, ASKED, SOLVE_FAILED, SolverProblem
 from skep.core.view import JobView, Trigger, View
 from skep.core.weights import Weights
 from skep.policies.gavel.book import BOOK, EMPTY, AloneTime
@@ -78,7 +78,7 @@ class Gavel(JointPlanner):
     # Asking ----------------------------------------------------------------------------------------------------
 
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
-        if trigger.solved or not self._asks(view, memory):
+        if not self._asks(view, memory):
             return super().plan(view, memory, trigger)
         self.unseen += [*trigger.returned, *trigger.submitted]
         for job in trigger.withdrawn:
@@ -89,15 +89,17 @@ class Gavel(JointPlanner):
         return plan
 
     def _asks(self, view: View, memory: Memory) -> bool:
-        """True if jobs have come or gone since the last answer, which is not too new."""
-        if ASKED.get(memory) is not None:
+        """True if jobs have come or gone since the last answer, which is not too new. It follows from the state alone,
+        so that a planner that takes it up in the middle of a round asks at the same times."""
+        answered, failed = ANSWERED.get(memory), SOLVE_FAILED.get(memory)
+        if ASKED.get(memory) is not None or view.now_s in [each.at_s for each in (answered, failed) if each]:
             return False
-        shares, book = self.answer(memory), BOOK.get(memory) or EMPTY
         there = self._sharing(view)
-        if not there or shares.jobs.keys() == there.keys():
+        if not there or self.answer(memory).jobs.keys() == there.keys():
             return False
-        is_first = book.answer < 0 or (self.options.is_compat and not book.at_s)
-        return is_first or view.now_s - book.at_s >= INTERVAL_S or not view.held_jobs
+        if answered is None or not view.held_jobs or view.now_s - answered.at_s >= INTERVAL_S:
+            return True
+        return self.options.is_compat and not answered.at_s  # as if that of time 0 had not been
 
     def _sharing(self, view: View) -> dict[int, JobView]:
         """The jobs that share GPUs: they run, or could."""
