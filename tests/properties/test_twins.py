@@ -17,6 +17,7 @@ from skep.core.job import Job, JobState
 from skep.core.model import gpu_shape
 from skep.core.plan import Plan
 from skep.core.state import State
+from skep.metrics.run import JobRow
 from skep.metrics.summary import presence
 from skep.policies.estimate.gittins import Gittins
 from skep.policies.order.queues import Queues
@@ -279,7 +280,10 @@ def test_a_job_is_in_the_queue_its_service_says(
     )
 )
 def test_the_number_of_jobs_present_is_the_integral_over_their_lives(lives: list[tuple[float, float | None]]) -> None:
-    found = presence([start_s for start_s, _ in lives], [end_s for _, end_s in lives if end_s is not None])
-    for at_s in {at_s for life in lives for at_s in life if at_s is not None}:
-        ends = [(start_s, at_s if end_s is None else min(end_s, at_s)) for start_s, end_s in lives]
-        assert found(at_s) == pytest.approx(sum(max(end_s - start_s, 0.0) for start_s, end_s in ends))
+    lives.sort(key=lambda life: life[0])
+    any_row = JobRow("", "", 1, 0.0, None, None, None, None, 0.0, 0.0, 0.0, 0.0, 0, 0, 0, "")
+    rows = [msgspec.structs.replace(any_row, submit_s=start_s, finish_s=end_s) for start_s, end_s in lives]
+    for (from_s, to_s), found in zip(lives, presence(rows), strict=True):
+        if to_s is not None:
+            shared = [min(to_s, to_s if end_s is None else end_s) - max(from_s, start_s) for start_s, end_s in lives]
+            assert found == pytest.approx(sum(max(each, 0.0) for each in shared))

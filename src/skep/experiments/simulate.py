@@ -94,8 +94,8 @@ class Experiment(msgspec.Struct, dict=True):
     @functools.cached_property
     def stands_alone(self) -> bool:
         """True if no job needs another one, or belongs to a group."""
-        specs = (job.spec for job in self.trace.jobs)
-        return not (self.trace.groups or any(spec.needs or spec.needs_groups or spec.group for spec in specs))
+        bound = [spec for job in self.trace.jobs if (spec := job.spec).needs or spec.needs_groups or spec.group]
+        return not (self.trace.groups or bound)
 
     @functools.cached_property
     def typical(self) -> Typical:

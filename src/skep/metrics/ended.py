@@ -89,8 +89,10 @@ class JobTally:
 
     def collect(self) -> None:
         state = self.state
+        if len(state.jobs) < BATCH or not self.may_forget:
+            return
         ended = len(state.jobs) - len(state.open_jobs)
-        if ended < BATCH or not self.may_forget or ended < len(state.open_jobs):
+        if ended < BATCH or ended < len(state.open_jobs):
             return
         jobs = [job for job in state.jobs.values() if job.ended is not None]
         self._add(jobs)
@@ -103,12 +105,13 @@ class JobTally:
         for waiting in state.waiting.values():
             waiting.settle(state.now_s)
         self._add(state.jobs.values())
-        order = sorted(range(len(seqs)), key=seqs.__getitem__)
-        for name in ("held", "busy", "useful", "works"):
-            values = getattr(facts, name)
-            setattr(facts, name, array("d", map(values.__getitem__, order)))
-        facts.rows = [facts.rows[at] for at in order]
-        facts.users = [facts.users[at] for at in order]
+        if self.own_events:  # else they are in order
+            order = sorted(range(len(seqs)), key=seqs.__getitem__)
+            for name in ("held", "busy", "useful", "works"):
+                values = getattr(facts, name)
+                setattr(facts, name, array("d", map(values.__getitem__, order)))
+            facts.rows = [facts.rows[at] for at in order]
+            facts.users = [facts.users[at] for at in order]
         return facts
 
     def _add(self, jobs: Collection[Job]) -> None:
@@ -121,7 +124,7 @@ class JobTally:
         facts.works.extend([job.work_s for job in jobs])
         facts.rows.extend([job_row(job, now_s) for job in jobs])
         facts.users.extend([job.spec.user or job.spec.vc for job in jobs])
-        facts.deadline_misses += sum([is_late(job, now_s) for job in jobs])
+        facts.deadline_misses += sum([is_late(job, now_s) for job in jobs if deadline_of(job.spec) is not None])
         facts.reasons |= {job.id: job.reason for job in jobs if job.reason}
         self.seqs.extend([job.seq for job in jobs])
 

@@ -39,7 +39,7 @@ def useful_gpu_s(jobs: Collection[Job], now_s: float, busy: Sequence[float]) -> 
 
 
 def _at_most(parts: Sequence[float], wholes: Sequence[float]) -> list[float]:
-    return list(map(min, parts, wholes))
+    return [whole if whole < part else part for part, whole in zip(parts, wholes, strict=True)]
 
 
 def part_of(gpu_s: Sequence[float], offered: float) -> float | None:

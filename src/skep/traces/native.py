@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, get_args
 
 from skep.core.errors import InputError
-from skep.core.model import PRIORITIES, GroupRef, JobSpec
+from skep.core.model import PRIORITIES, GroupRef, JobSpec, Shape
 from skep.core.share import MIG, MIG_PARTS, MODES, Claim, Share, Tier
 from skep.traces.dates import instants
 from skep.traces.table import (
@@ -125,6 +125,8 @@ _CHECKS: dict[str, Callable[[str, str], Any]] = {
     "measured_milli": _milli,
 }
 OPTIONAL = tuple(_CHECKS)
+_SIMPLE = frozenset({"vc", "user", "model", "priority", "weight", "deadline_s", "steps", "epochs"})
+"""Columns whose cells are fields of the spec as they are, whatever is in the others."""
 
 
 def _parser(columns: Columns) -> RowParser:
@@ -138,7 +140,7 @@ def _dated_parser(columns: Columns) -> RowParser:
 def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowParser:
     id_at, submit_at, duration_at, gpus_at = (columns[name] for name in REQUIRED)
     optional = [(name, columns[name], check) for name, check in _CHECKS.items() if name in columns]
-    share_names = [name for name in _OF_SHARE if name in columns]
+    is_simple = all(name in _SIMPLE for name, _, _ in optional)
     shapes = shape_cache()
     sizes: dict[str, int] = {}
 
@@ -154,6 +156,15 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
         gpus = whole(row[gpus_at], "gpus")
         # An empty optional cell means the default, as if the column did not exist.
         given = {name: check(row[at], name) for name, at, check in optional if row[at].strip()}
+        if is_simple:
+            needs_something(gpus, 0)
+            ways = shapes(gpus)
+        else:
+            work_s, ways = combined(id, gpus, work_s, given)
+        return submit_s, work_s, JobSpec(id, ways, expect_s=_expected(work_s), **given)
+
+    def combined(id: str, gpus: int, work_s: float, given: dict[str, Any]) -> tuple[float, tuple[Shape, ...]]:
+        """The work and the shapes; what is left of the cells are fields of the spec."""
         _check_together(id, gpus, given)
         if memory_gib := _lane_memory_gib(given):
             given.setdefault("gpu_mem_gib", memory_gib)
@@ -164,7 +175,7 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
         types = given.pop("gpu_type", ())
         if "group" in given:
             given["group"] = member(given["group"])
-        of_share = {name: given.pop(name) for name in share_names if name in given}
+        of_share = {name: given.pop(name) for name in _OF_SHARE if name in given}
         if "share_weight" in of_share:
             of_share["weight"] = of_share.pop("share_weight")
         if of_share:
@@ -172,8 +183,7 @@ def _row_parser(columns: Columns, moment: Callable[[str, str], float]) -> RowPar
         ways = shapes(gpus, gpu_types=types, **wants)
         if or_cpu := given.pop("or_cpu", 0):
             ways += shapes(0, cpu=or_cpu, memory_gib=wants.get("memory_gib", 0.0))
-        spec = JobSpec(id, ways, expect_s=_expected(work_s), **given)
-        return submit_s, work_s, spec
+        return work_s, ways
 
     return parse
 
