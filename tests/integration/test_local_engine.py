@@ -17,6 +17,7 @@ from skep.core.model import GroupRef
 from skep.core.reports import Exited, LaunchFailed, Looked, Progressed, Started
 from skep.engines.local.folder import log_files
 from skep.engines.local.start import ShimProcess
+from skep.files.untrusted import write_line
 from skep.jobs.request import Request, TaskRole
 
 
@@ -393,6 +394,17 @@ def test_who_looks_has_told_what_had_ended(tmp_path, caplog):
         assert after.told.index(ended[0]) < after.told.index(Looked())
         assert not [record for record in caplog.records if record.levelname == "ERROR"]
         world.engine = after.engine
+
+
+def test_a_ring_that_a_look_has_read_does_not_end_the_engine(tmp_path: Path) -> None:
+    with World(tmp_path, {"1": sh("exit 0")}) as world:
+        with world.news:  # the engine waits in `hear`, so that it finds the ring and the look at once
+            world.do(Stop("1", "test"))
+            assert until(lambda: bool(world.engine._untold))
+            assert write_line(world.engine.folder.reports, "1/1/main-0")
+            world.engine.look([])
+            assert world.news.wait_for(lambda: Looked() in world.told, 90.0)
+        world.start()
 
 
 def test_a_task_says_which_gpus_it_has_also_if_it_shares_them(tmp_path: Path) -> None:

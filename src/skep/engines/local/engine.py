@@ -252,13 +252,15 @@ class LocalEngine(JobFiles):
         self.runs.settle()
 
     def _look_now(self, job_ids: Collection[str]) -> None:
-        with contextlib.suppress(BlockingIOError):  # no notification
-            self._try(self.runs.answer, self._rings())
+        self._try(self.runs.answer, self._rings())
         self._try(self.runs.check_jobs, job_ids)
         self._untold += [*self.runs.take_reports(), Looked()]
 
     def _rings(self) -> list[str]:
-        *lines, rest = (self._rung + os.read(self._bell, 1 << 16)).split(b"\n")
+        """Since the last call. There may be none: a `look` reads them between the poll and us."""
+        with contextlib.suppress(BlockingIOError):
+            self._rung += os.read(self._bell, 1 << 16)
+        *lines, rest = self._rung.split(b"\n")
         self._rung = rest[-RING_MAX:]
         return [line.decode(errors="replace") for line in dict.fromkeys(lines)]
 
