@@ -102,8 +102,7 @@ def test_a_pod_that_somebody_deletes_ends_the_launch(world: KubeWorld) -> None:
     world.wait(Started)
     world.api.delete(world.api.of("pods", "skep-abc-1-1-0"), grace_s=1)
     told = world.wait(Exited)
-    assert not told.was_stopped
-    assert told.task == "main-0"
+    assert (told.task, told.cause, told.was_stopped) == ("main-0", "deleted", False)
     assert world.until(lambda: not world.raw_pods() and not world.kubelets.running())
 
 
@@ -212,6 +211,22 @@ def test_of_two_servers_the_later_one_acts(world: KubeWorld, monkeypatch: pytest
     assert world.until(lambda: bool([told for told in world.told if isinstance(told, Fenced)]))
     assert world.kubelets.running() == ["skep-abc-1-1-0"]
     first.close()
+
+
+def test_pods_that_a_dead_server_created_are_bound_by_the_next(
+    world: KubeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(name: str, node: str) -> None:
+        raise ApiError(0, "", "the test stops it here")
+
+    monkeypatch.setattr(world.engine.runs.starter, "_bind", die)
+    world.do(Launch("1", on(0, 1), 1))
+    assert world.until(lambda: len(world.raw_pods()) == 2)
+    monkeypatch.setattr(lease, "is_dead", lambda holder: True)
+    world.open()
+    world.adopt(Launch("1", on(0, 1), 1))
+    world.wait(Started)
+    assert len(world.kubelets.running()) == 2
 
 
 def test_a_holder_that_lives_is_waited_for(world: KubeWorld) -> None:

@@ -13,7 +13,7 @@ from tests.support.kube_plane import ControlPlane
 
 from skep.clusters.discovered import with_found
 from skep.core.actions import Action, Launch
-from skep.core.cluster import Cluster, NodeSpec
+from skep.core.cluster import Cluster
 from skep.core.events import Batch, Event
 from skep.core.needs import offered_needs
 from skep.core.record import Entry, decode
@@ -97,7 +97,7 @@ def kube_live(plane: ControlPlane, tmp_path: Path, request: pytest.FixtureReques
             tmp_path, live.writer.state.cluster.blank(), live.request_of, live.tell, settings, "abc"
         ),
         time.time,
-        cluster=("test", with_found("nodes: discovered\nonly: [pool=own]\n", own_nodes(plane))),
+        cluster=("test", with_found("nodes: discovered\n", find_nodes(settings))),
         policy=request.param,
         offers=offered_needs(capabilities_of(settings)),
         capabilities=capabilities_of(settings),
@@ -105,13 +105,6 @@ def kube_live(plane: ControlPlane, tmp_path: Path, request: pytest.FixtureReques
     yield service
     service.close()
     kubelets.close()
-
-
-def own_nodes(plane: ControlPlane) -> list[NodeSpec]:
-    """Other tests invent nodes on the same API server."""
-    for name in ("n0", "n1"):
-        plane.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"pool": "own"}}})
-    return find_nodes(KubeSettings(str(plane.kubeconfig("admin"))))
 
 
 def sleeper(number: int) -> Request:

@@ -99,6 +99,8 @@ class HollowKubelets:
         for task in self.tasks.values():
             end(task.process, signal.SIGKILL)
             task.process.wait()
+        for name in self.nodes:
+            delete(self.api, f"/api/v1/nodes/{name}")  # or servers of other tests would place jobs there
 
     def running(self) -> list[str]:
         with self._lock:
@@ -199,11 +201,7 @@ class HollowKubelets:
             task.path, phase, task.container, terminated={"exitCode": code, "reason": "Error" if code else "Completed"}
         )
         if task.is_deleted:
-            try:
-                self.api.delete(task.path, grace_s=0)
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+            delete(self.api, task.path, grace_s=0)
 
     def _say(
         self, path: str, phase: str, container: str = "", reason: str = "", message: str = "", **state: Any
@@ -256,6 +254,15 @@ class LogHandler(BaseHTTPRequestHandler):
                 time.sleep(TICK_S)
 
     def log_message(self, *words: object) -> None: ...
+
+
+def delete(api: Api, path: str, grace_s: int | None = None) -> None:
+    """It may be gone already."""
+    try:
+        api.delete(path, grace_s)
+    except ApiError as error:
+        if error.status != 404:
+            raise
 
 
 def path_of(pod: WholePod) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.hollow import delete
 from tests.support.kube_plane import ControlPlane, assets, free_port
 from tests.support.pod_names import PodNames
 
@@ -209,6 +210,7 @@ state = "{self.folder}/containerd-state"
         for process in self.processes[1:]:
             process.terminate()
             process.wait()
+        delete(self.plane.api, f"/api/v1/nodes/{self.name}")
         if self.processes:
             for task in self.ctr("tasks", "list", "--quiet").stdout.split():
                 self.ctr("tasks", "kill", "--all", "--signal", "SIGKILL", task)

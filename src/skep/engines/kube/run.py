@@ -13,7 +13,8 @@ from skep.engines.local.folder import ExitRecord
 from skep.engines.local.run import LaunchRun, LocalTask
 from skep.jobs.request import Request
 
-KILLED = 128 + signal.SIGKILL
+KILLED, TERMINATED = 128 + signal.SIGKILL, 128 + signal.SIGTERM
+DELETED = "deleted"
 NOT_PULLED = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 NOT_MADE = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 
@@ -42,22 +43,38 @@ class KubeRun(LaunchRun):
 def exit_of(pod: KubePod | None, *, has_run: bool, stop_asked: bool, cause: str = "") -> ExitRecord:
     """How a task ended. A pod that is gone was deleted by force."""
     ended = pod.terminated if pod is not None else None
-    if ended is None:
-        return ExitRecord(KILLED, cause or cause_without_exit(pod), ran=has_run, stop_asked=stop_asked)
-    cause = cause or cause_of(ended, pod)
+    if pod is None or ended is None:
+        cause = cause or ("" if stop_asked else cause_without_exit(pod))
+        return ExitRecord(KILLED, cause, ran=has_run, stop_asked=stop_asked)
+    cause = cause or cause_of(ended, pod, stop_asked=stop_asked)
     code = ended.exit_code if 0 <= ended.exit_code <= 255 else KILLED
+    if cause == DELETED and code == 0:
+        code = TERMINATED  # It left because it was asked to, not because it was done.
     return ExitRecord(code, cause, stop_asked=stop_asked, seconds=seconds_of(ended))
 
 
-def cause_of(ended: Terminated, pod: KubePod | None) -> str:
+def cause_of(ended: Terminated, pod: KubePod, *, stop_asked: bool) -> str:
     if ended.reason == "OOMKilled":
         return "oom"
-    return "evicted" if pod is not None and pod.status.reason == "Evicted" else ""
+    if pod.status.reason == "Evicted":
+        return "evicted"
+    return DELETED if not stop_asked and is_deleted_before(pod, ended.finished_at) else ""
+
+
+def is_deleted_before(pod: KubePod, ended_at: str | None) -> bool:
+    """True if another client deleted the pod before its container ended. Its timestamp includes its grace."""
+    about = pod.metadata
+    if about.deletion_timestamp is None or ended_at is None:
+        return about.deletion_timestamp is not None
+    grace = datetime.timedelta(seconds=about.deletion_grace_period_seconds or 0)
+    return (
+        datetime.datetime.fromisoformat(ended_at) >= datetime.datetime.fromisoformat(about.deletion_timestamp) - grace
+    )
 
 
 def cause_without_exit(pod: KubePod | None) -> str:
-    if pod is None:
-        return "deleted"
+    if pod is None or pod.metadata.deletion_timestamp is not None:
+        return DELETED
     return "evicted" if pod.status.reason == "Evicted" else "rejected"
 
 

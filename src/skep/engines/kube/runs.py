@@ -25,7 +25,7 @@ from skep.engines.kube.copy_log import LogCopy, copy_log
 from skep.engines.kube.gang import GangFailed, GangStarter
 from skep.engines.kube.objects import KubePod, WaitingContainer
 from skep.engines.kube.pods import JOB, LAUNCH, PodMaker, as_word, pod_name
-from skep.engines.kube.run import KILLED, KubeRun, exit_of, why_never
+from skep.engines.kube.run import KILLED, TERMINATED, KubeRun, exit_of, why_never
 from skep.engines.local.ask import ask
 from skep.engines.local.begin import place_tasks
 from skep.engines.local.folder import ExitRecord, Folder, LaunchRecord, TaskRecord, read_launch, write_durable
@@ -33,7 +33,6 @@ from skep.engines.local.run import LocalTask, Phase
 from skep.jobs.env import TaskPlace
 from skep.jobs.request import Request
 
-TERMINATED = 143
 RETRY_S = (0.2, 5.0)
 
 log = logging.getLogger(__name__)
@@ -144,6 +143,8 @@ class KubeRuns:
             except GangFailed as error:
                 self.post(self._on_bound, run, str(error), error.cause)
             except Exception as error:
+                if self.is_closing:
+                    return  # the next server goes on with it
                 log.exception("%r", run)
                 self.post(self._on_bound, run, str(error), "")
 
@@ -206,9 +207,8 @@ class KubeRuns:
         return None
 
     def resume(self, run: KubeRun) -> None:
-        """After a restart, or when it is asked for again: what is missing is created, the rest is looked at."""
-        missing = [pod for pod, task in run.pods.items() if task.phase is not Phase.GONE and pod not in self.seen]
-        if missing and not run.is_starting and not run.has_gone and not run.is_stopping:
+        """After a restart, or when it is asked for again: start what is missing, and look at the rest."""
+        if not run.is_starting and not run.has_gone and not run.is_stopping and self._is_partial(run):
             self.start_again(run)
             return
         for pod in run.pods:
@@ -217,8 +217,13 @@ class KubeRuns:
             self._delete(run)
         self.advance(run)
 
+    def _is_partial(self, run: KubeRun) -> bool:
+        """True if some of its pods were not created or not bound before the crash."""
+        seen = [self.seen.get(pod) for pod, task in run.pods.items() if task.phase is not Phase.GONE]
+        return any(pod is None or not pod.spec.node_name for pod in seen)
+
     def start_again(self, run: KubeRun) -> None:
-        """Some of its pods were not created before the crash."""
+        """What is there already is left as it is."""
         places = [
             TaskPlace(each.role, each.index, each.node, tuple(each.gpus)) for each in (t.record for t in run.tasks)
         ]
@@ -362,8 +367,9 @@ class KubeRuns:
 
     def _stop_rest(self, run: KubeRun) -> None:
         """Its outcome is decided, or a task could not be started: the others are to end."""
-        if bad := not_run(run):
-            self._fail(run, f"task {bad.record.name} was rejected on {bad.record.node}", "rejected")
+        if (bad := not_run(run)) and bad.exit is not None:
+            cause = bad.exit.cause
+            self._fail(run, f"task {bad.record.name} was {cause} on {bad.record.node}", cause)
             self.advance(run)
         else:
             self._stop(run)
