@@ -26,6 +26,7 @@ HEADINGS = {
         "show": ("skep.cli.show:show", "Show everything about a job."),
         "logs": ("skep.cli.logs:logs", "Print what a job writes."),
         "explain": ("skep.cli.show:explain", "Explain why a job does not run, and what would change that."),
+        "forecast": ("skep.cli.forecast:forecast", "When jobs will start and end, and how sure that is."),
         "wait": ("skep.cli.submit:wait", "Wait until jobs have ended."),
         "stop": ("skep.cli.change:stop", "Stop jobs."),
         "hold": ("skep.cli.change:hold", "Keep pending jobs from starting."),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from skep.cli.eta import eta_cell, made_ago
 from skep.cli.live import (
     check_watch,
     clock,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from skep.client import Client, Job
 
 STATES = ("pending", "launching", "running", "suspended", "stopping", "succeeded", "failed", "stopped")
-COLUMNS = ("ID", "NAME", "USER", "VC", "STATE", "GPUS", "PRIORITY", "TIME", "NODES(REASON)")
+COLUMNS: tuple[str, ...] = ("ID", "NAME", "USER", "VC", "STATE", "GPUS", "PRIORITY", "TIME", "NODES(REASON)")
 PAGE = 100
 MOST = 1_000_000
 
@@ -53,6 +55,8 @@ def ps(output: str, watch: bool, url: str, is_all: bool, mine: bool, limit: int 
 
     TIME is how long a job has run, all its attempts together. -o json and -o yaml print
     whole objects, -o name the ids alone, all of them unless --limit is given.
+    FORECAST, if there is one, is the next start of a job that waits and the end of one that
+    runs: the median, and in brackets what holds in four of five cases (`skep forecast`).
 
     \b
     Examples:
@@ -73,8 +77,9 @@ def ps(output: str, watch: bool, url: str, is_all: bool, mine: bool, limit: int 
         if watch:
             keep_showing(lambda: fetch(client, where, most), lambda found: captioned(draw(found), client.url), client)
         elif output == "table":
-            console().print(draw(fetch(client, where, most)))
-            say(f"server: {client.url}")
+            found = fetch(client, where, most)
+            console().print(draw(found))
+            say(f"server: {client.url}{made_ago(found[0], time.time())}")
             for problem in client.problems:
                 warn(clean(problem))
         else:
@@ -107,7 +112,13 @@ def draw(found: tuple[list[Job], bool]) -> RenderableType:
     jobs, has_more = found
     if not jobs:
         return Text("no jobs")
-    table = table_of(COLUMNS, (row(job) for job in jobs), right=("GPUS", "PRIORITY", "TIME"))
+    now_s = time.time()
+    foreseen = [eta_cell(job, now_s) for job in jobs]
+    columns, rows = COLUMNS, [row(job) for job in jobs]
+    if any(foreseen):  # before the last column, which is the widest
+        columns = (*COLUMNS[:-1], "FORECAST", COLUMNS[-1])
+        rows = [(*cells[:-1], said, cells[-1]) for cells, said in zip(rows, foreseen, strict=True)]
+    table = table_of(columns, rows, right=("GPUS", "PRIORITY", "TIME"))
     if not has_more:
         return table
     return Group(table, Text(f"… more: --limit {len(jobs) * 10} shows them, filters reduce them", style="dim"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skep.cli.eta import eta_sentence
 from skep.cli.live import (
     cell,
     check_watch,
@@ -106,6 +107,7 @@ def facts(job: Job, now_s: float) -> list[str]:
         "because": last_words(job) if job["state"] in ENDED else clean(str(job.get("reason") or "")),
         "belongs to": owner(job),
         "times": times(job),
+        "forecast": eta_sentence(job, now_s),
         "asks for": "; ".join(asks(name, role) for name, role in roles.items()),
         "command": "; ".join(dict.fromkeys(command(role) for role in roles.values())),
         "workdir": request.get("workdir"),
@@ -238,8 +240,10 @@ def explain(job: str, output: str, url: str) -> None:
     if output != "table":
         print_data(found, output, name="code")
         return
-    for sentence in sentences(found, why, is_ended=is_ended):
-        click.echo(sentence)
+    for said in sentences(found, why, is_ended=is_ended):
+        click.echo(said)
+    if expected := eta_sentence(found, time.time()):
+        click.echo(f"Forecast: {expected}.")
     if attempts and attempts[-1].get("phrase"):
         click.echo(f"Attempt {attempts[-1]['launch']} ended: {clean(attempts[-1]['phrase'])}.")
     for problem in found.get("problems", []):

@@ -34,6 +34,10 @@ class Insight(ABC):
         """GPUs used, free, lent and bad; jobs by state; how long jobs wait."""
         return self._get("/overview")
 
+    def forecast(self) -> Found:
+        """How the last forecast was made, and how often earlier ones held; those of single jobs are their `eta`."""
+        return self._get("/forecast")
+
     def map(self) -> Found:
         """Every GPU and its tenants."""
         return self._get("/map")

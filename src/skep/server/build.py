@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import socket
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from skep.engines.kube.engine import KubeEngine, capabilities_of, find_nodes
 from skep.engines.local.accounts import ROOT_HINT, SEPARATE, SERVER, Accounts, missing_rights
 from skep.engines.local.engine import LocalEngine, local_capabilities
 from skep.engines.local.gpus import Gpu, find_gpus
+from skep.experiments.measure import measure_of
 from skep.files.text import load_text
 from skep.files.umask import STARTED_WITH
 from skep.server.config import KUBERNETES, LOCAL, Config
@@ -27,7 +27,6 @@ from skep.server.private import account_name
 from skep.service.clock import machine_clock
 from skep.service.files import open_store
 from skep.service.live import Live
-from skep.service.progress import Measure, nobody_measured
 from skep.service.store import Store, Writes
 from skep.service.values import Json
 
@@ -64,16 +63,6 @@ def build_live(config: Config, say: Callable[[str], None], on_fault: Callable[[E
         say(difference)
         live.note("config", difference)
     return live
-
-
-def measure_of(profile: str) -> Measure:
-    """The speeds of a profile on any cluster; without a profile speeds are unknown."""
-    if not profile:
-        return nobody_measured
-    from skep.experiments.known import Known
-    from skep.profiles.read import read_profile
-
-    return functools.partial(Known, read_profile(profile).speed)
 
 
 def differences(config: Config, live: Live) -> list[str]:

@@ -33,8 +33,18 @@ OF_KUBE = ("kubeconfig", "context", "namespace", "reports")
 """Flags of `skep up` that only the Kubernetes engine has."""
 KEYS = (
     *("cluster", "policy", "engine", "data", "host", "port", "auth", "names", "keep_days", "limits", "run_as"),
-    *("job_files", "profile", "disk", "weights", "kubernetes"),
+    *("job_files", "profile", "disk", "weights", "kubernetes", "forecast"),
 )
+
+
+class ForecastRules(msgspec.Struct, frozen=True):
+    """Of the process that forecasts when jobs start and end."""
+
+    every_s: float = 30.0
+    """The time between two forecasts, and before the first."""
+    cpu: float = 0.2
+    """The part of one core that it may use."""
+    samples: int = 32
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +77,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     profile: str = ""
     """A file of speeds by model: the reference of jobs that report their steps, and the speeds that policies see."""
     kubernetes: KubeSettings = KubeSettings()
+    forecast: ForecastRules | None = ForecastRules()
+    """None: there are no forecasts."""
     job_files: str = ""
     """Where jobs of other accounts have their folders; empty: beside the data folder."""
 
@@ -167,6 +179,8 @@ def _value(key: str, field: Field, data: Path) -> Any:
         return read_weights(field)
     if key == "kubernetes":
         return read_kubernetes(field)
+    if key == "forecast":
+        return read_forecast(field)
     if key == "names":
         return tuple(name.text().lower() for name in field.items())
     word = field.text(f"the {key}")
@@ -186,6 +200,21 @@ def read_weights(field: Field) -> Weights:
             for kind, of in given.items()
         }
     )
+
+
+def read_forecast(field: Field) -> ForecastRules | None:
+    """The section `forecast`, or `off`."""
+    if not field.is_mapping:
+        return ForecastRules() if field.flag() else None
+    given = field.fields(ForecastRules.__struct_fields__)
+    values: Json = {}
+    if "every_s" in given:
+        values["every_s"] = given["every_s"].number(least=1.0, most=86400)
+    if "cpu" in given:
+        values["cpu"] = given["cpu"].number(above=0.0, most=1.0)
+    if "samples" in given:
+        values["samples"] = given["samples"].whole(least=5, most=1000)
+    return ForecastRules(**values)
 
 
 def read_disk(field: Field, base: DiskRules) -> DiskRules:

@@ -22,15 +22,17 @@ from skep.files.untrusted import raise_limit
 from skep.server.app import make_app, make_context
 from skep.server.build import build_live
 from skep.server.collector import short_pauses
-from skep.server.config import Config, open_socket
+from skep.server.config import Config, ForecastRules, open_socket
 from skep.server.context import Context, done
 from skep.server.datadir import DataDir
 from skep.server.edge import Edge, bounds_for
+from skep.server.foresight import Forecasts
 from skep.server.notify import Notifier
 from skep.server.own_log import keep_small
 from skep.server.pages import why_missing
 from skep.server.schemas import ACTIVE, ENDED, STATES
 from skep.server.tokens import Tokens
+from skep.service.foreseen import Foresight, Setup
 from skep.service.live import Live
 from skep.service.store import JobFilter
 
@@ -59,11 +61,26 @@ def serve(config: Config, say: Say, make_live: MakeLive = build_live) -> None:
         alarm = Alarm()
         herald = Herald(config, data, say)
         live = stack.enter_context(contextlib.closing(make_live(config, say, alarm.ring)))
+        if config.forecast is not None:
+            stack.enter_context(contextlib.closing(follow_beside(live, config, config.forecast)))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_until_stopped(live, config, tokens, listener, alarm, herald))
         say(farewell(live))
     if alarm.fault is not None:
         raise SkepError(f"the server had to stop: {alarm.fault}")
+
+
+def follow_beside(live: Live, config: Config, rules: ForecastRules) -> Forecasts:
+    """Start the process that forecasts; it ends before the store is closed."""
+
+    def publish(found: Foresight) -> None:
+        live.foresight = found
+
+    ground = live.writer.ground
+    setup = Setup(str(config.data), config.profile, ground.offers, ground.weights, rules.cpu, rules.samples)
+    forecasts = Forecasts(setup, rules.every_s, live.clock, publish)
+    forecasts.start()
+    return forecasts
 
 
 async def run_until_stopped(

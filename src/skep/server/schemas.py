@@ -73,6 +73,28 @@ class Error(BaseModel):
     code: str = Field(default="", description="For a refusal by a limit: the limit, such as `limit-jobs`.")
 
 
+class LikelySchema(Answer):
+    """A time in the future: in four of five cases between `p10_s` and `p90_s`. null: later than `until_s`."""
+
+    p10_s: Seconds
+    p50_s: Seconds = Field(description="Half of the samples are earlier.")
+    p90_s: Seconds
+    poor: bool = Field(description="It rests mostly on jobs of whose length nothing is known.")
+
+
+class EtaSchema(Answer):
+    """A forecast for one job, made by simulating onwards from the state of that time."""
+
+    made_s: float
+    until_s: float = Field(description="The forecast does not reach beyond this.")
+    samples: int
+    start: LikelySchema | None = Field(description="The next start; null for a job that runs.")
+    end: LikelySchema
+    lengths: Literal["progress", "owner", "history", "none"] = Field(
+        description="Where the length of this job comes from; `none`: nothing is known."
+    )
+
+
 class JobSchema(Answer):
     id: str
     name: str
@@ -100,6 +122,7 @@ class JobSchema(Answer):
         description="What a running job reports through `skep.train`: `step`, `steps`, `loss`, `samples_per_s`, "
         "`checkpoint_step`, `at_s`, and its own keys."
     )
+    eta: EtaSchema | None = Field(description="When it is likely to start and end; null: no forecast has it.")
 
 
 class CompletionSchema(Answer):
@@ -309,6 +332,7 @@ class Explanation(Answer):
     cause: str
     reason: str
     remedy: str
+    eta: EtaSchema | None = Field(description="As that of the job.")
     problems: list[str] = Field(
         description="Policies that failed and were replaced for now, solvers without an answer; in sentences."
     )

@@ -25,6 +25,7 @@ from skep.policies.registry import needs_of, policies
 from skep.service import commands, present, queries
 from skep.service.book import PENDING
 from skep.service.clock import Clock
+from skep.service.foreseen import Foresight
 from skep.service.order import parse_order, read_cursor, write_cursor
 from skep.service.planning import error_text, sentence
 from skep.service.sight import EVERYTHING, JOB_NAMED, Sight, hide_in, hide_others
@@ -46,12 +47,15 @@ class Reads:
     engine: EngineReads
     lock: Lendable
     clock: Clock
+    foresight: Foresight | None = None
+    """The last forecast, if there is one."""
 
     def seen_by(self, sight: Sight) -> Reads:
         """The same reads, restricted to what `sight` allows."""
         seen = Reads()
         seen.store, seen.writer, seen.engine = self.store, self.writer, self.engine
         seen.lock, seen.clock, seen.sight = self.lock, self.clock, sight
+        seen.foresight = self.foresight
         return seen
 
     # Jobs -------------------------------------------------------------------------------------------------------
@@ -120,6 +124,7 @@ class Reads:
         shown["id"] = str(shown.pop("seq"))
         shown["gpus"] = int(row.gpus) if row.gpus == int(row.gpus) else row.gpus
         shown["progress"] = self.engine.progress(shown["id"]) if row.state == JobState.RUNNING else None
+        shown["eta"] = None if self.foresight is None else self.foresight.eta(row, now_s)
         return shown
 
     def brief(self, ref: str) -> Json:
@@ -201,7 +206,16 @@ class Reads:
             reason = self.without_others(row.reason) or f"the job {'is' if row.finish_s is None else 'has'} {row.state}"
             refusal = Refusal("not-waiting", Cause.ORDER, reason, "")
         shown = {name: getattr(refusal, name) for name in ("code", "cause", "reason", "remedy")}
-        return {"job": str(row.seq), "state": row.state, **shown, "problems": self.policy_problems()}
+        eta = None if self.foresight is None else self.foresight.eta(row, self.clock())
+        return {"job": str(row.seq), "state": row.state, **shown, "eta": eta, "problems": self.policy_problems()}
+
+    def forecast(self) -> Json | None:
+        """How the last forecast was made; how often earlier ones held, for readers who see all of their jobs."""
+        if self.foresight is None:
+            return None
+        shown: Json = msgspec.to_builtins(msgspec.structs.replace(self.foresight, jobs={}))
+        del shown["jobs"]
+        return shown if self.sight.is_whole else {**shown, "judged": []}
 
     def policy_problems(self) -> list[str]:
         """Policies that failed and were replaced, and solvers that give no answer, in sentences. Takes no lock."""

@@ -70,11 +70,16 @@ def _from(store: Store, seq: int, figures: PresentFigures) -> tuple[State, Groun
         for fault in state.faults.values():
             if fault.vc:
                 ground.replace(fault)
+    fold_since(store, seq, state, ground, figures)
+    return state, ground
+
+
+def fold_since(store: Store, seq: int, state: State, ground: Ground, figures: PresentFigures) -> None:
+    """Apply what was logged after entry `seq`, the last one that the state has."""
     for data in store.entries(seq):
         entry = decode(data)
         figures.foresee(state.cluster, entry.events, ground.follow(entry.events))
         fold(state, entry)
-    return state, ground
 
 
 def wanted(state: State, store: str = "", *, is_new: bool = False) -> Wanted:

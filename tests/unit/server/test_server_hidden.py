@@ -10,6 +10,8 @@ import httpx
 import pytest
 from fake_world import World, maker
 
+from skep.service.foreseen import Foreseen, Foresight, Likely
+
 API = "/api/v1"
 CLUSTER = "nodes: [{count: 2, name: n, gpus: 2}]"
 OTHERS = ("hush", "crimson", "ann", '"red"')
@@ -37,6 +39,13 @@ class Scene:
         self.theirs = self.preempt()
         world.wait_for(self.victim, "pending")
         self.upload()
+        world.live.foresight = self.forecast()
+
+    def forecast(self) -> Foresight:
+        """Of all jobs, for all readers."""
+        soon = Likely(2e9, 2e9, 2e9)
+        jobs = {job_id: Foreseen(soon, soon, "owner") for job_id in (self.mine, self.victim, self.theirs)}
+        return Foresight(1e9, 2e9, 5, 0.0, "fifo", jobs, [])
 
     def submit(self, who: dict[str, str], **fields: Any) -> str:
         answer = self.world.client.post(f"{API}/jobs", json={"command": "true", **fields}, headers=who)

@@ -27,6 +27,7 @@ export function job(id: number, more: Partial<Job> = {}): Job {
     held_gpus: 1,
     at_s: 0,
     progress: null,
+    eta: null,
     ...more,
   } as Job;
 }
