@@ -163,6 +163,8 @@ def decide(data: st.DataObject, state: State, plan: Plan, place: object) -> None
     if job.state is JobState.PENDING:
         if found is not None:
             plan.start(job, found, until_s=data.draw(st.sampled_from([None, state.now_s + 60.0])))
+            if data.draw(st.booleans(), label="tuned"):
+                plan.tune(job, {"batch": 8})
         return
     kinds = ["stop", "resume"] if job.state is JobState.SUSPENDED else ["stop", "suspend", "move", "tune"]
     kind = data.draw(st.sampled_from(kinds), label="kind")
@@ -173,6 +175,8 @@ def decide(data: st.DataObject, state: State, plan: Plan, place: object) -> None
             plan.resume(job)
         elif kind == "move" and found is not None:
             plan.move(job, found)
+            if data.draw(st.booleans(), label="tuned"):
+                plan.tune(job, {"batch": 16})
         elif kind == "tune":
             plan.tune(job, {"batch": 64})
         else:

@@ -30,6 +30,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "leaving": list(state.orders.leaving),
         "moving": list(state.orders.moving),
         "held_jobs": list(state.held_jobs),
+        "settings": list(state.orders.settings),
         "dirty": [job.id for job in state.orders.dirty.values()],
         "needed_by": {name: [job.id for job in jobs] for name, jobs in state.needed_by.items()},
         "groups": [copy.deepcopy(group) for group in state.groups.values()],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from skep.core.actions import JobSetting, Limit, Tune
 from skep.core.errors import InvariantBroken
 from skep.core.fold.endings import close, end_group, unstart
 from skep.core.job import FINAL, JobState
@@ -48,6 +47,8 @@ def commit(state: State, plan: Plan) -> None:
         elif decision.after is None and job.held is None:
             unstart(state, job)
         dirty[job.seq] = job
+        if state.orders.settings:  # those of a launch that this decision replaces
+            state.orders.settings = [each for each in state.orders.settings if each.job_id != job.id]
     for change in plan.memory:
         if change.of is not JOB or jobs[change.key].state not in FINAL:
             state.memory.take_in(change)
@@ -57,8 +58,7 @@ def commit(state: State, plan: Plan) -> None:
 
 def commit_rest(state: State, plan: Plan) -> None:
     """What most plans do not have."""
-    for setting in plan.settings:
-        give_setting(state, setting)
+    state.orders.settings += plan.settings
     for job, until_s in plan.leases:
         if job.allocation is not None:  # else a later step of the plan has stopped it
             state.timers.set(LEASE, job.id, until_s)
@@ -71,13 +71,3 @@ def commit_rest(state: State, plan: Plan) -> None:
         close(state, job, UNRUNNABLE)
     for group_id, outcome, reason in plan.ends:
         end_group(state, state.groups[group_id], outcome, reason)
-
-
-def give_setting(state: State, setting: JobSetting) -> None:
-    """The job keeps its settings while it runs; they are sent again after a crash."""
-    job = state.jobs[setting.job_id]
-    if isinstance(setting, Limit):
-        job.limit_milli = setting.milli
-    elif isinstance(setting, Tune):
-        job.settings = {**job.settings, **setting.settings}
-    state.orders.settings.append(setting)

@@ -51,8 +51,8 @@ FINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED, JobSta
 
 # Who writes which field of a job. Wanted: plans, and owners who end a job. Sent: `State.send`, until the engine
 # answers. Seen: events. Derived: whatever changes a field that it follows from.
-WANTED = ("allocation", "bound", "decided_s", "is_ending", "limit_milli", "reason", "settings")
-SENT = ("halting_since_s", "held", "held_launch", "launches")
+WANTED = ("allocation", "bound", "decided_s", "is_ending", "reason")
+SENT = ("halting_since_s", "held", "held_launch", "launches", "limit_milli", "settings")
 SEEN = (
     *("busy_gpu_s", "gpu_count", "held_gpus", "held_since_s", "hold", "id", "is_expired", "is_rate_known"),
     *("migrations", "pending_since_s", "preemptions", "progress_since_s", "rate", "resizes", "restart_left_s"),

@@ -50,6 +50,8 @@ class Need(enum.StrEnum):
     """Several jobs run on one GPU."""
     MIGRATE = "migrate"
     """A running job can continue elsewhere."""
+    TUNE = "tune"
+    """A running job takes another batch size."""
     INSTANT = "instant"
     """A job takes a GPU from another within milliseconds: only simulated."""
 
@@ -192,6 +194,9 @@ class OpenSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Its weight against other jobs, for policies that divide GPU time between jobs."""
     batch_size: int | None = None
     """Samples of a training step, of all GPUs together."""
+    min_batch: int | None = None
+    max_batch: int | None = None
+    """The range in which a policy may tune that; without both the job keeps its own."""
 
     @property
     def elastic_role(self) -> int:
@@ -215,6 +220,11 @@ class OpenSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         high = self.max_gpus if self.max_gpus is not None else max(asked, low)
         low, high = max(-(-low // role.gpus), 1) * role.gpus, high // role.gpus * role.gpus
         return (low, high) if low <= high else None
+
+    @property
+    def batch_range(self) -> tuple[int, int] | None:
+        """None for a job that keeps its batch size."""
+        return None if self.min_batch is None or self.max_batch is None else (self.min_batch, self.max_batch)
 
     def resized(self, gpus: int) -> Shape:
         """Its first shape with this many GPUs in the elastic role."""

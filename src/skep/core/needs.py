@@ -24,6 +24,7 @@ WITHOUT = {
     Need.RESIZE: "elastic jobs get the requested size",
     Need.SHARE: "every job has its GPUs to itself",
     Need.MIGRATE: "a job stays where it was started until it is preempted",
+    Need.TUNE: "jobs keep their batch sizes",
     Need.INSTANT: "jobs in mode instant have their GPUs to themselves",
 }
 """What is lost if it is not offered."""

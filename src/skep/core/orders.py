@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
-from skep.core.actions import Action, JobSetting, Launch, Move, Reshare, Resume, Stop, Suspend
+from skep.core.actions import Action, JobSetting, Launch, Limit, Move, Reshare, Resume, Stop, Suspend, Tune
 from skep.core.cluster import WHOLE, Slice
 from skep.core.job import Job, JobState
 
@@ -30,7 +30,7 @@ class Orders:
         self.dirty: dict[int, Job] = {}
         """Jobs for which an action may be due."""
         self.settings: list[JobSetting] = []
-        """Settings for running jobs that are due."""
+        """Settings that are due, or wait for the launch for which they are meant."""
         self.leaving: dict[int, Job] = {}
         """Jobs that were sent a stop and have not exited yet."""
         self.moving: dict[int, Job] = {}
@@ -103,7 +103,7 @@ def is_to_change(job: Job) -> bool:
 
 
 def note_sent(state: State, actions: list[Action], waiting: dict[int, Job]) -> None:
-    """Book these actions as sent; what must wait stays due. Settings and resumptions leave nothing to book."""
+    """Book these actions as sent; what must wait stays due. Resumptions leave nothing to book."""
     orders = state.orders
     for action in actions:
         job = state.jobs[action.job_id]
@@ -122,9 +122,13 @@ def note_sent(state: State, actions: list[Action], waiting: dict[int, Job]) -> N
         elif isinstance(action, Reshare):  # the engine changes terms at once, so the job holds them from now on
             memory = job.held.memory if job.held is not None else None
             job.held = action.allocation if memory is None else action.allocation.suspended(memory)
+        elif isinstance(action, Limit):
+            job.limit_milli = action.milli
+        elif isinstance(action, Tune):
+            job.settings = {**job.settings, **action.settings}
     orders.dirty = waiting
     if orders.settings:
-        orders.settings = []
+        orders.settings = [each for each in orders.settings if is_ahead(state, each)]
 
 
 # What is in flight, and what must wait -----------------------------------------------------------------------------
@@ -156,6 +160,14 @@ def settings_of(state: State) -> list[Action]:
     """Settings for jobs that are still in the launch for which the settings were decided."""
     due = state.orders.settings
     return [each for each in due if (job := state.jobs[each.job_id]).held_launch == each.launch and is_there(job)]
+
+
+def is_ahead(state: State, setting: JobSetting) -> bool:
+    """True if the launch for which it is meant is to come: it does not run yet, is on its way, or must wait."""
+    job, orders = state.jobs[setting.job_id], state.orders
+    if setting.launch == job.launches:
+        return job.state is JobState.LAUNCHING or (job.seq in orders.moving and job.held_launch < setting.launch)
+    return setting.launch > job.launches and job.seq in orders.dirty and job.bound is not None
 
 
 def is_there(job: Job) -> bool:

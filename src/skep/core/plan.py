@@ -126,7 +126,7 @@ class Plan(msgspec.Struct, eq=False):
     refusals: list[tuple[str, Cause]] = []
     """Scopes that now wait for another cause."""
     settings: list[JobSetting] = []
-    """Changes of running jobs that do not change what they hold."""
+    """Changes of jobs that do not change what they hold."""
     leases: list[tuple[Job, float]] = []
     """Jobs that are started with an end, and when they are to be stopped instead."""
     rejects: list[tuple[Job, str]] = []
@@ -249,8 +249,9 @@ class Plan(msgspec.Struct, eq=False):
         self.set(Limit(job.id, job.held_launch, milli))
 
     def tune(self, job: JobView, settings: Mapping[str, Setting]) -> None:
-        """Pass these settings to a running job; earlier settings that are not named stay."""
-        self.set(Tune(job.id, job.held_launch, dict(settings)))
+        """Pass these settings to a running job, where earlier ones that are not named stay, or to one that this plan
+        starts or moves: they wait until that launch runs."""
+        self.set(Tune(job.id, self._begins(job) or job.held_launch, dict(settings)))
 
     def checkpoint(self, job: JobView) -> None:
         """Have a running job save a checkpoint and continue."""
@@ -258,10 +259,16 @@ class Plan(msgspec.Struct, eq=False):
 
     def set(self, setting: JobSetting) -> None:
         mine = self._jobs[setting.job_id]
-        if mine.state is not RUNNING or mine.held_launch != setting.launch:
+        is_running = mine.state is RUNNING and mine.held_launch == setting.launch
+        if not is_running and not (isinstance(setting, Tune) and 0 < setting.launch == self._begins(mine)):
             raise InvariantBroken(f"a setting for {mine!r}: only a running job can be changed")
         self.settings.append(setting)
         self._steps.append(self.settings)
+
+    def _begins(self, job: JobView) -> int:
+        """The launch that follows from the last decision about this job; 0: none."""
+        last = next((each for each in reversed(self.decisions) if each.job_id == job.id), None)
+        return job.launches + 1 if last is not None and last.kind in ("start", "move", "resize") else 0
 
     def suspend(self, job: JobView, memory: MemoryPlace = "resident") -> None:
         """Suspend a running job: others may use its compute. Its memory stays on its GPUs or moves to its nodes.

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from skep.core.actions import JobSetting
 from skep.core.cluster import Allocation, Cluster, NodeSpec
 from skep.core.events import PolicyFailed
 from skep.core.group import Group
@@ -86,6 +87,8 @@ class SavedState(msgspec.Struct):
     knowledge: SavedKnowledge
     said_lost: list[str] = []
     conditions: dict[str, tuple[str, ...]] = {}
+    settings: list[JobSetting] = []
+    """Those that wait for their launch."""
 
 
 ENCODER = msgspec.msgpack.Encoder()
@@ -131,6 +134,7 @@ def save(state: State) -> SavedState:
         knowledge=state.known.saved(),
         said_lost=sorted(state.health.said_lost),
         conditions=state.health.conditions,
+        settings=state.orders.settings,
     )
 
 
@@ -219,6 +223,7 @@ def refer(state: State, saved: SavedState) -> None:
         job.state = state_of(job, job.seq in state.held_jobs)
     state.orders.leaving = {jobs[name].seq: jobs[name] for name in saved.leaving}
     state.orders.moving = {jobs[name].seq: jobs[name] for name in saved.moving}
+    state.orders.settings = saved.settings
     state.orders.dirty = {jobs[name].seq: jobs[name] for name in saved.dirty}
     state.needed_by = {name: [jobs[other] for other in others] for name, others in saved.needed_by.items()}
     state.groups = {group.id: group for group in saved.groups}

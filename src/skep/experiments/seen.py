@@ -46,7 +46,12 @@ class Seen:
         return None if speed is None else speed.mean
 
     def rate(
-        self, job: JobSpec, allocation: Allocation, neighbours: Sequence[JobSpec], work_s: float
+        self,
+        job: JobSpec,
+        allocation: Allocation,
+        neighbours: Sequence[JobSpec],
+        work_s: float,
+        batch_size: int | None = None,
     ) -> tuple[float, float]:
         now = self.now.get(job.id)
         if now and now.allocation == allocation and now.neighbours == sorted(other.id for other in neighbours):

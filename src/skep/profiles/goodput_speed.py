@@ -45,6 +45,10 @@ class GoodputProfile(Profile):
         table = self.tables.get(model)
         return None if table is None else table.gpus_max
 
+    def batches(self, model: str) -> tuple[int, int] | None:
+        table = self.tables.get(model)
+        return None if table is None else (table.batches[0], table.batches[-1])
+
     def speed(self, cluster: Cluster) -> Speed:
         return GoodputSpeed(self, cluster)
 
@@ -69,9 +73,9 @@ class TrainingRun:
         """Counted from 0; the last one at the end."""
         return min(bisect.bisect_right(self.ends, work_s), len(self.ends) - 1)
 
-    def rate(self, placement: Placement, kind: str, work_s: float) -> tuple[float, float]:
+    def rate(self, placement: Placement, kind: str, work_s: float, batch: int) -> tuple[float, float]:
         epoch = self.epoch_at(work_s)
-        goodput = self.table.goodput(self.batch, placement, kind_of(self.table, kind), epoch)
+        goodput = self.table.goodput(batch, placement, kind_of(self.table, kind), epoch)
         until_s = self.ends[epoch] if epoch < len(self.ends) - 1 else math.inf
         return goodput * self.unit, until_s
 
@@ -120,7 +124,12 @@ class GoodputSpeed:
         return self.profile.steps_per_s(model, gpus, gpu_type)
 
     def rate(
-        self, job: JobSpec, allocation: Allocation, neighbours: Sequence[JobSpec], work_s: float
+        self,
+        job: JobSpec,
+        allocation: Allocation,
+        neighbours: Sequence[JobSpec],
+        work_s: float,
+        batch_size: int | None = None,
     ) -> tuple[float, float]:
         run = self.training(job)
         pieces: dict[int, int] = {}
@@ -130,7 +139,8 @@ class GoodputSpeed:
         if run is None or not pieces:
             return 1.0, math.inf
         placement = tuple(pieces.values())
-        return min(run.rate(placement, kind, work_s) for kind in sorted({self.types[node] for node in pieces}))
+        kinds = sorted({self.types[node] for node in pieces})
+        return min(run.rate(placement, kind, work_s, batch_size or run.batch) for kind in kinds)
 
     def beside(self, model: str, other: str, gpu_type: str) -> float | None:
         return None

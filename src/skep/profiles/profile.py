@@ -67,6 +67,10 @@ class Profile(ABC):
         """The most GPUs that such a run can use."""
         return None
 
+    def batches(self, model: str) -> tuple[int, int] | None:
+        """The smallest and the largest batch size of such runs."""
+        return None
+
 
 class FactorProfile(Profile):
     """Speeds that depend on a job and its allocation through a `Situation`. A simulated job without an entry runs at
@@ -125,9 +129,15 @@ class MeasuredSpeed:
         return self.profile.steps_per_s(model, gpus, gpu_type)
 
     def rate(
-        self, job: JobSpec, allocation: Allocation, neighbours: Sequence[JobSpec], work_s: float
+        self,
+        job: JobSpec,
+        allocation: Allocation,
+        neighbours: Sequence[JobSpec],
+        work_s: float,
+        batch_size: int | None = None,
     ) -> tuple[float, float]:
-        """Work per second (1 at the job's reference), and up to which work that holds: always, here."""
+        """Work per second (1 at the job's reference), and up to which work that holds: always, here. Other batch sizes
+        were not measured and change nothing."""
         slices = allocation.slices
         types: str | tuple[str, ...]
         # Nearly all allocations are on one node: no sets, no sorting. Workers that share a GPU count as if each had its

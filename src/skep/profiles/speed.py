@@ -25,9 +25,15 @@ class Speed(Protocol):
         """Training steps per second of a job alone and well placed; None if not known."""
 
     def rate(
-        self, job: JobSpec, allocation: Allocation, neighbours: Sequence[JobSpec], work_s: float
+        self,
+        job: JobSpec,
+        allocation: Allocation,
+        neighbours: Sequence[JobSpec],
+        work_s: float,
+        batch_size: int | None = None,
     ) -> tuple[float, float]:
-        """Work per second (1 at the job's reference), and up to which work that holds."""
+        """Work per second (1 at the job's reference), and up to which work that holds. `batch_size`: to which it is
+        tuned; None: its own."""
 
     def training(self, job: JobSpec) -> Training | None:
         """The course of its training; None if it was not measured."""

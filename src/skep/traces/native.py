@@ -100,6 +100,9 @@ _CHECKS: dict[str, Callable[[str, str], Any]] = {
     "weight": weight,
     "min_gpus": _at_least_one,
     "max_gpus": _at_least_one,
+    "batch_size": _at_least_one,
+    "min_batch": _at_least_one,
+    "max_batch": _at_least_one,
     "spans_types": _flag,
     "gpu_milli": _milli,
     "gpu_mem_gib": amount,
@@ -220,8 +223,9 @@ def _check_together(id: str, gpus: int, given: dict[str, Any]) -> None:
         raise bad_cell(f"{given['gpu_mem_gib']:g}", "gpu_mem_gib", needed)
     if "promise_milli" in given and given.get("tier", "basic") != "basic":
         raise bad_cell(given["tier"], "tier", "basic or nothing where promise_milli is given")
-    if given.get("min_gpus", 0) > given.get("max_gpus", math.inf):
-        raise BadRow(f"min_gpus is {given['min_gpus']}, expected at most max_gpus {given['max_gpus']}")
+    for least, most in (("min_gpus", "max_gpus"), ("min_batch", "max_batch")):
+        if given.get(least, 0) > given.get(most, math.inf):
+            raise BadRow(f"{least} is {given[least]}, expected at most {most} {given[most]}")
     if id in given.get("needs", ()):
         raise BadRow(f"needs is {printable(id)}, expected other jobs than itself")
 

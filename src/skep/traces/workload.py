@@ -44,8 +44,12 @@ def _parser(columns: Columns, profile: Throughputs) -> RowParser:
         id, model = identity(row[id_at], "name"), row[model_at].strip()
         gpus = whole(row[gpus_at], "num_replicas", least=1)
         batch_size = whole(row[batch_at], "batch_size", least=1)
-        work_s, most = profile.run_s(model, gpus, batch_size), profile.gpus_max(model)
-        if work_s is None or most is None:
+        work_s, most, batches = (
+            profile.run_s(model, gpus, batch_size),
+            profile.gpus_max(model),
+            profile.batches(model),
+        )
+        if work_s is None or most is None or batches is None:
             raise BadRow("the profile has no training run of its application")
         spec = JobSpec(
             id,
@@ -55,6 +59,8 @@ def _parser(columns: Columns, profile: Throughputs) -> RowParser:
             max_gpus=max(most, gpus),
             expect_s=work_s,
             batch_size=batch_size,
+            min_batch=batches[0],
+            max_batch=batches[1],
         )
         return seconds(row[submit_at], "time"), work_s, spec
 

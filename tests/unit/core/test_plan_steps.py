@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from tests.support import check, cluster, job, snapshot, take_trigger, trace
 
-from skep.core.actions import Checkpoint, Launch, Limit, Stop, Tune
+from skep.core.actions import Checkpoint, Launch, Limit, Move, Stop, Tune
 from skep.core.checked import BadPlan, checked_plan
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InvariantBroken
-from skep.core.events import Exit, GroupFormed, JobSubmitted, TasksExited, TasksStarted, TimerDue
+from skep.core.events import Exit, GroupFormed, JobSubmitted, TasksExited, TasksMoved, TasksStarted, TimerDue
 from skep.core.group import GroupSpec
 from skep.core.job import JobState
 from skep.core.plan import Decision, Plan
@@ -140,6 +140,51 @@ def test_a_job_that_is_stopped_in_the_same_plan_is_told_nothing() -> None:
     plan.tune(state.jobs["a"], {"batch": 64})
     plan.stop(state.jobs["a"], "")
     assert [type(action) for action in commit(state, plan)] == [Stop]
+
+
+def test_a_job_that_is_started_is_told_its_settings_when_it_runs() -> None:
+    state = state_with(running=False)
+    a = state.jobs["a"]
+    plan = state.new_plan()
+    plan.start(a, ONE)
+    plan.tune(a, {"batch_size": 64})
+    twin = fork(state)
+    plan = replay(twin, decode_plan(encode_plan(plan)))
+    twin.commit(plan)
+    assert [type(action) for action in twin.send()] == [Launch]
+    twin = load(dump(twin), cluster("2x4"))
+    twin.advance(1.0, [TasksStarted("a", 1.0, 1.0)])
+    assert twin.send() == [Tune("a", 1, {"batch_size": 64})]
+    assert (twin.jobs["a"].settings, twin.orders.settings) == ({"batch_size": 64}, [])
+
+
+def test_a_job_that_moves_is_told_its_settings_when_it_has_moved() -> None:
+    state = state_with(running=True)
+    a = state.jobs["a"]
+    free = Allocation((Slice(1, 0b1000),), 1)
+    plan = state.new_plan()
+    plan.tune(a, {"batch_size": 8})
+    commit(state, plan)
+    plan = state.new_plan()
+    plan.move(a, free)
+    plan.tune(a, {"batch_size": 64})
+    assert [type(action) for action in commit(state, plan)] == [Move]
+    assert a.settings == {"batch_size": 8}
+    state.advance(1.0, [TasksMoved("a", free, 1.0, 1.0, 1.0)])
+    assert state.send() == [Tune("a", 2, {"batch_size": 64})]
+    assert a.settings == {"batch_size": 64}
+
+
+def test_settings_of_a_launch_that_never_comes_are_forgotten() -> None:
+    state = state_with(running=False)
+    plan = state.new_plan()
+    plan.start(state.jobs["a"], ONE)
+    plan.tune(state.jobs["a"], {"batch_size": 64})
+    state.commit(plan)
+    state.send()
+    state.advance(1.0, [TasksExited("a", Exit.PREEMPTED, 0.0)])
+    state.send()
+    assert state.orders.settings == []
 
 
 @pytest.mark.parametrize("step", ["limit", "tune", "checkpoint"])

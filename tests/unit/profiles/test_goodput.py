@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 from tests.support import cluster
 
+from skep.core.actions import Launch, Move, Tune
 from skep.core.cluster import Allocation, Slice
 from skep.core.errors import InputError
+from skep.core.events import ProgressReported, TasksMoved, TasksStarted
 from skep.core.model import JobSpec, gpu_shape
+from skep.engines.sim.engine import Simulator
 from skep.engines.sim.rates import on_tick
 from skep.profiles.goodput import Micro, read_models
 from skep.profiles.read import read_profile
 from skep.traces.read import read_trace
+from skep.traces.trace import TraceJob
 
 PLACEMENTS = """placement,local_bsz,step_time,sync_time
 1,10,1.0,0.0
@@ -78,6 +82,26 @@ def test_the_work_of_a_job_is_its_time_at_its_reference(tables: Path) -> None:
     assert (rate, until_s) == (pytest.approx(1.0), pytest.approx(60 / 1.6 * 2.5))
     apart = Allocation((Slice(0, 1), Slice(1, 1)), 2)
     assert speed.rate(job, apart, (), until_s) == (pytest.approx(2.5 / 3.0), math.inf)
+
+
+def test_a_simulated_job_runs_at_the_batch_size_it_is_tuned_to_until_it_moves(tables: Path) -> None:
+    here, there = (Allocation((Slice(node, 0b11, tasks=2),), 2) for node in range(2))
+    nodes = cluster("2x4:aws")
+    job = TraceJob(0.0, 187.5, JobSpec("a", (gpu_shape(2),), model="net", batch_size=40))
+    world = Simulator([job], nodes, speed=read_profile(tables).speed(nodes), restart_s=0.0)
+    world.observe(0.0)
+    started = world.execute(0.0, [Launch("a", here, 1)])[0]
+    assert isinstance(started, TasksStarted)
+    assert started.rate == pytest.approx(1.0)
+    (told,) = world.execute(10.0, [Tune("a", 1, {"batch_size": 20, "lr": 0.1})])
+    # 1 in 1.5 s instead of 1.6 in 2.5 s.
+    assert isinstance(told, ProgressReported)
+    assert told.work_s == pytest.approx(10.0)
+    assert told.rate == pytest.approx(2.5 / 1.6 / 1.5)
+    assert world.execute(20.0, [Tune("a", 1, {"lr": 0.2})]) == []
+    moved = world.execute(20.0, [Move("a", there, 2)])[0]
+    assert isinstance(moved, TasksMoved)
+    assert moved.rate == pytest.approx(1.0)
 
 
 def test_the_training_of_a_job(tables: Path) -> None:

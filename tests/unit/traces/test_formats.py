@@ -26,6 +26,9 @@ class TwoStepsPerSecond:
     def gpus_max(self, model: str) -> int | None:
         return None if model == "Unknown" else 16
 
+    def batches(self, model: str) -> tuple[int, int] | None:
+        return None if model == "Unknown" else (8, 512)
+
 
 def read(folder: Path, text: str, format: str | None = None) -> Trace:
     path = folder / "file"
@@ -196,8 +199,8 @@ CASES = {
     "workload": (
         "name,time,application,num_replicas,batch_size\nb,60,bert,4,96\na,30,ncf,1,32768\nc,90,Unknown,1,8\n",
         [
-            job("a", 30, 3600, 1, model="ncf", min_gpus=1, max_gpus=16, batch_size=32768),
-            job("b", 60, 900, 4, model="bert", min_gpus=1, max_gpus=16, batch_size=96),
+            job("a", 30, 3600, 1, model="ncf", min_gpus=1, max_gpus=16, batch_size=32768, min_batch=8, max_batch=512),
+            job("b", 60, 900, 4, model="bert", min_gpus=1, max_gpus=16, batch_size=96, min_batch=8, max_batch=512),
         ],
         {"the profile has no training run of its application": 1},
     ),

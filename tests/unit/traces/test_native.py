@@ -102,6 +102,7 @@ def test_a_bad_row_names_its_line(tmp_path: Path, row: str, message: str) -> Non
         ("gpu_milli", "1001", "gpu_milli is 1001, expected a whole number from 1 to 1000"),
         ("min_gpus,max_gpus", "4,2", "min_gpus is 4, expected at most max_gpus 2"),
         ("min_gpus", "0", "min_gpus is 0, expected a whole number >= 1"),
+        ("min_batch,max_batch", "64,32", "min_batch is 64, expected at most max_batch 32"),
         ("priority", "high", "priority is high, expected a whole number >= -1000000000"),
         ("or_cpu", "-1", "or_cpu is -1, expected a number >= 0"),
         ("cpu", "-1", "cpu is -1, expected a number >= 0"),

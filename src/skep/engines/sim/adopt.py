@@ -17,7 +17,7 @@ from skep.core.orders import in_flight
 from skep.core.progress import Gauge
 from skep.core.solving import outstanding
 from skep.core.state import State
-from skep.engines.sim.task import SimTask, has_steps
+from skep.engines.sim.task import SimTask, batch_in, has_steps
 
 if TYPE_CHECKING:
     from skep.engines.sim.engine import Simulator
@@ -63,6 +63,7 @@ def restore(task: SimTask, job: Job, state: State) -> None:
         task.starts -= not is_begun  # a launch or a move that is done below
         task.rate, task.shown_rate = job.rate * task.unit, job.rate
         task.allocation = job.held.resumes_as or job.held
+        task.batch_size = batch_in(job.settings)
         task.progress_since_s, task.saving_since_s = job.progress_since_s, job.saving_since_s
         task.is_suspended, task.halts_as = job.is_halted, job.held.memory
         task.restart_left_s = job.restart_left_s

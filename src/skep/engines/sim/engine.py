@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Self, TypedDict, Unpack
 
-from skep.core.actions import Action, Launch, Move, Reshare, Resume, Stop, Suspend
+from skep.core.actions import Action, Launch, Move, Reshare, Resume, Stop, Suspend, Tune
 from skep.core.cluster import UNLIMITED, Allocation, Cluster, MemoryPlace
 from skep.core.events import (
     Batch,
@@ -35,6 +35,7 @@ from skep.engines.sim.outages import Outages
 from skep.engines.sim.rates import Rates, Slices
 from skep.engines.sim.task import (
     SimTask,
+    batch_in,
     halted_as,
     has_steps,
     progress_of,
@@ -285,6 +286,9 @@ class Simulator:
                 self._resume(task, at_s, events)
             elif isinstance(action, Reshare):
                 self._reshare(task, action.allocation, at_s, events)
+            elif isinstance(action, Tune) and (batch_size := batch_in(action.settings)) is not None:
+                task.batch_size = batch_size
+                self._change_rates({task.row: task}, at_s, events)
         return events
 
     def _stop(self, task: SimTask, at_s: float, events: list[Event]) -> None:
@@ -375,7 +379,7 @@ class Simulator:
 
     def _begin(self, task: SimTask, allocation: Allocation, at_s: float) -> dict[int, SimTask]:
         """Progress continues from here, after the restart if it is one. Returns the neighbours."""
-        task.allocation = allocation
+        task.allocation, task.batch_size = allocation, None
         task.is_suspended, task.halts_as = False, None
         is_restart = task.starts > 0 or self.has_first_restart
         task.progress_since_s = at_s + self.restart_s if is_restart else at_s

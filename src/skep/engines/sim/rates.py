@@ -105,7 +105,7 @@ class Rates:
         if self.speed is not None:
             there = () if task.mode else self.neighbours(task).values()
             neighbours = [other.job.spec for other in there if not other.is_suspended]
-            rate, until_s = self.speed.rate(task.job.spec, allocation, neighbours, task.done_s)
+            rate, until_s = self.speed.rate(task.job.spec, allocation, neighbours, task.done_s, task.batch_size)
             task.target_s = min(until_s, task.work_s)
         return rate * self.sharing.spliced(depth) if depth > 1 else rate
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import msgspec
 
+from skep.core.actions import Setting
 from skep.core.cluster import WHOLE, Allocation, MemoryPlace, bits
 from skep.core.events import ProgressReported, TasksSuspended
 from skep.core.job import amount_of
@@ -25,6 +27,7 @@ class SimTask:
 
     __slots__ = (
         "allocation",
+        "batch_size",
         "begun_s",
         "done_s",
         "gpus",
@@ -64,6 +67,8 @@ class SimTask:
         is without a speed model, work is in GPU-seconds here, so that equal work has equal numbers."""
         self.work_s = job.work_s * self.unit
         self.allocation: Allocation | None = None
+        self.batch_size: int | None = None
+        """To which its present run is tuned; None: its own."""
         self.mode = ""
         """The share mode of its allocation."""
         self.places: tuple[Place, ...] = ()
@@ -130,6 +135,12 @@ def party_of(task: SimTask, place: Place) -> Party:
     milli, limit = sum(piece.milli for piece in pieces), sum(piece.limit for piece in pieces)
     terms = msgspec.structs.replace(pieces[0], milli=milli, limit=min(limit, WHOLE))
     return Party(task.job.spec, terms, len(pieces))
+
+
+def batch_in(settings: Mapping[str, Setting]) -> int | None:
+    """The batch size that these settings name; other settings change no speed here."""
+    found = settings.get("batch_size")
+    return found if isinstance(found, int) and found > 0 else None
 
 
 def progress_of(task: SimTask, report: Report | None = None) -> ProgressReported:

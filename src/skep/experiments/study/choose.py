@@ -40,6 +40,7 @@ IN_WORDS = {
     Need.RESIZE: "jobs that can continue with another number of GPUs",
     Need.SHARE: "jobs that bear to share a GPU",
     Need.MIGRATE: "jobs that can be moved while they run",
+    Need.TUNE: "jobs that take another batch size while they run (`skep.train`)",
     Need.INSTANT: "switching within milliseconds, which is only simulated",
 }
 """What a cluster must have for a policy to do there what it does here."""
@@ -69,7 +70,7 @@ def candidate(experiment: Experiment, policy: str) -> Candidate:
 
 
 def group_of(needs: frozenset[Need]) -> str:
-    if needs & {Need.SUSPEND, Need.RESIZE, Need.SHARE, Need.MIGRATE, Need.INSTANT}:
+    if needs & {Need.SUSPEND, Need.RESIZE, Need.SHARE, Need.MIGRATE, Need.TUNE, Need.INSTANT}:
         return CHANGING
     if Need.CHECKPOINT in needs:
         return STOPPING
