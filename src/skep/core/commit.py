@@ -68,6 +68,8 @@ def commit_rest(state: State, plan: Plan) -> None:
             continue
         state.pending_count -= 1
         job.reason = reason
+        if job.waiting is not None:
+            job.leave(state.now_s)
         close(state, job, UNRUNNABLE)
     for group_id, outcome, reason in plan.ends:
         end_group(state, state.groups[group_id], outcome, reason)

@@ -55,6 +55,12 @@ def test_a_rejected_job_is_over_with_its_reason(world: ByHand) -> None:
     assert world.state.pending_count == 1
 
 
+def test_a_rejected_job_waits_no_longer(world: ByHand) -> None:
+    world.decide(lambda plan: plan.wait(world["a"], "line"), lambda plan: plan.refuse("line", Cause.ORDER))
+    world.decide(lambda plan: plan.reject(world["a"], "its nodes have left"))
+    assert (world["a"].waiting, world.state.waiting["line"].jobs) == (None, 0)
+
+
 def test_settings_stay_with_the_job(world: ByHand) -> None:
     world.start("a", gpus(0, 0b1))
     actions = world.decide(lambda plan: plan.limit(world["a"], 300), lambda plan: plan.tune(world["a"], {"batch": 8}))
