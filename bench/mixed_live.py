@@ -27,7 +27,12 @@ nodes:
 - {name: f, gpus: 2, gpu_type: fast}
 - {name: s, gpus: 2, gpu_type: slow, speed: {heavy: 0.3, light: 0.8}}
 """
-POLICIES = ("allox:probe=8", "themis:lease=8,probe=8", "gandiva-fair:quantum=3,cool_down=10,probe=8")
+POLICIES = (
+    "gavel-las:round_s=4,probe=8",
+    "allox:probe=8",
+    "themis:lease=8,probe=8",
+    "gandiva-fair:quantum=3,cool_down=10,probe=8",
+)
 SCRIPT = """
 import sys, time
 import skep.train

@@ -48,7 +48,7 @@ def learner(**more: object) -> TraceJob:
     return job(1, work=1000, model="m", steps=1000, **more)
 
 
-@pytest.mark.parametrize("policy", ["allox", "themis", "gandiva-fair"])
+@pytest.mark.parametrize("policy", ["allox", "themis", "gandiva-fair", "gavel-las"])
 def test_a_speed_that_is_not_known_is_measured_once_on_each_type(policy: str) -> None:
     course = Course(f"{policy}:probe=20", learner(), learner(), learner())
     assert course.probes == [("j0", 0.0, "fast"), ("j1", 0.0, "slow")]

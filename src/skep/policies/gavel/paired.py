@@ -19,7 +19,7 @@ from skep.core.view import JobView
 from skep.policies.adjust.pairs import PACK, packed
 from skep.policies.adjust.slices import on_gpus
 from skep.policies.gavel.book import ShareBook
-from skep.policies.gavel.rounds import HEAD_S, NOBODY, TURN_S, ShareRound
+from skep.policies.gavel.rounds import NOBODY, ShareRound
 from skep.policies.seats import key_of
 
 ALONE = -1
@@ -136,10 +136,10 @@ class PairedRound(ShareRound):
             if not speeds[column.gpu_type]:
                 continue
             whole = sum(each.share for each in columns if each.gpu_type == column.gpu_type)
-            late = behind[column.gpu_type] * column.share / whole + column.share * (passed_s + HEAD_S)
+            late = behind[column.gpu_type] * column.share / whole + column.share * (passed_s + self.head_s)
             late -= times.get(column.number, 0.0)
             if here is not None:
-                late += TURN_S if column.number == now else -TURN_S
+                late += self.turn_s if column.number == now else -self.turn_s
             yield late, column
 
     # Who runs --------------------------------------------------------------------------------------------------

@@ -34,11 +34,11 @@ from skep.policies.gavel.problem import ShareProblem, ShareRow, TimeShares
 from skep.policies.gavel.rounds import ShareRound
 from skep.policies.joint import JointPlanner
 from skep.policies.place import Place
-from skep.policies.probe import on_types
+from skep.policies.probe import Probes, on_types
 
 SOLVER = "skep.policies.gavel.solve:solve"
-INTERVAL_S = 1920.0
-"""The least time between two answers."""
+INTERVAL = 16 / 3
+"""The least number of rounds between two answers: 1,920 s in Gavel's release."""
 NARROW = 1e-3
 """The GPUs of a type that has none: a limit must leave room inside."""
 NEVER_S = 1e9
@@ -62,9 +62,10 @@ class GavelOptions(NamedTuple):
 
 
 class Gavel(JointPlanner):
-    def __init__(self, *, name: str, place: Place, options: GavelOptions) -> None:
+    def __init__(self, *, name: str, place: Place, options: GavelOptions, probe_s: float = 0.0) -> None:
         super().__init__(name=name, place=place)
         self.options = options
+        self.probes = Probes(probe_s, place)
         self.drifts = options.is_compat
 
     def attach(self, view: View, memory: Memory) -> None:
@@ -97,7 +98,7 @@ class Gavel(JointPlanner):
         there = self._sharing(view)
         if not there or self.answer(memory).jobs.keys() == there.keys():
             return False
-        if answered is None or not view.held_jobs or view.now_s - answered.at_s >= INTERVAL_S:
+        if answered is None or not view.held_jobs or view.now_s - answered.at_s >= INTERVAL * self.round_s:
             return True
         return self.options.is_compat and not answered.at_s  # as if that of time 0 had not been
 
@@ -240,6 +241,7 @@ class Gavel(JointPlanner):
     def decide(self, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> float:
         if any(job.decided_s == view.now_s for job in view.open_jobs.values() if job.launches or job.allocation):
             return math.inf  # this round is decided; what it stopped has come back
+        pending = self.probes.start(view, plan, memory, pending)
         make = PairedRound if self.options.shares else ShareRound
         now = make(self, view, plan, memory, [job for job in pending if self.kind(view, job).is_shared])
         now.choose()

@@ -18,13 +18,13 @@ from skep.policies.gavel.book import BOOK, EMPTY, RECEIVED, ReceivedTime, ShareB
 if TYPE_CHECKING:
     from skep.policies.gavel.planner import Gavel
 
-TURN_S = 720.0
-"""By how much more than another job a job must be behind to take its GPUs: a restart must be worth it."""
-HEAD_S = 14_400.0
-"""A job counts as behind by this part of its share from the beginning: one that is owed all of the time cannot catch
-up, so it comes before one that is owed little and a little behind."""
-LEAD_MAX_S = 2 * TURN_S
-"""A job is never ahead by more: it may have run on idle GPUs."""
+TURN = 2.0
+"""By how many rounds more than another job a job must be behind to take its GPUs: a restart must be worth it."""
+HEAD = 40.0
+"""A job counts as behind by its share of so many rounds from the beginning: one that is owed all of the time cannot
+catch up, so it comes before one that is owed little and a little behind."""
+LEAD_MAX = 2 * TURN
+"""A job is never ahead by more rounds: it may have run on idle GPUs."""
 
 RUNNING = JobState.RUNNING
 Urgency = tuple[float, ...]
@@ -36,6 +36,7 @@ class ShareRound:
 
     def __init__(self, planner: Gavel, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> None:
         self.planner, self.view, self.plan, self.memory = planner, view, plan, memory
+        self.turn_s, self.head_s = TURN * planner.round_s, HEAD * planner.round_s
         self.shares = planner.answer(memory)
         pools = view.cluster.pools
         self.free = [float(pool.free) for pool in pools]
@@ -61,13 +62,13 @@ class ShareRound:
             return before
         self.book = before
         now_s, shares = self.view.now_s, before.shares
-        passed_s, behind = now_s - before.at_s, {}
+        passed_s, behind, lead_s = now_s - before.at_s, {}, LEAD_MAX * self.planner.round_s
         for seq, job in self.jobs.items():
             last, times = before.behind.get(seq), self.received(job)
             share = shares.get(seq)
             if last is not None and share is not None:
                 owed = zip(last, share, times, strict=True)
-                behind[seq] = tuple([max(old + part * passed_s - got, -LEAD_MAX_S) for old, part, got in owed])
+                behind[seq] = tuple([max(old + part * passed_s - got, -lead_s) for old, part, got in owed])
         alone = self.planner.alone(self.view, self.memory, list(self.jobs.values()))
         kept = {seq: self.shares.rows[row] for seq, row in self.shares.jobs.items() if seq in self.jobs}
         found = ShareBook(answered.number, now_s, behind, kept, alone)
@@ -105,9 +106,9 @@ class ShareRound:
             if not part or not speeds[number]:
                 found.append(NOBODY)
                 continue
-            late = behind[number] + part * (passed_s + HEAD_S) - times[number]
+            late = behind[number] + part * (passed_s + self.head_s) - times[number]
             if here is not None:
-                late += TURN_S if number == here else -TURN_S
+                late += self.turn_s if number == here else -self.turn_s
             found.append((late,))
         return found
 

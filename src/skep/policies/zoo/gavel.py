@@ -8,7 +8,7 @@ from collections.abc import Callable
 from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
-from skep.policies.common import common_knobs, make_place
+from skep.policies.common import PROBE, common_knobs, make_place
 from skep.policies.gavel.planner import Gavel, GavelOptions
 from skep.policies.pipeline import SKIP
 from skep.policies.registry import Knob, Knobs, Policy, Setting
@@ -48,7 +48,8 @@ def builder(objective: str) -> Callable[[Knobs, Setting], Planner]:
             inside=inside,
             weights=setting.weights,
         )
-        return Gavel(name=f"gavel-{objective}", place=make_place(knobs, setting), options=options)
+        place = make_place(knobs, setting)
+        return Gavel(name=f"gavel-{objective}", place=place, options=options, probe_s=knobs["probe"])
 
     return build
 
@@ -56,7 +57,7 @@ def builder(objective: str) -> Callable[[Knobs, Setting], Planner]:
 def needs(objective: str) -> Callable[[Knobs], frozenset[Need]]:
     def found(knobs: Knobs) -> frozenset[Need]:
         known = {Need.CHECKPOINT}
-        if knobs["aware"] or knobs["share"] or objective in READS_LEFT:
+        if knobs["aware"] or knobs["share"] or knobs["probe"] or objective in READS_LEFT:
             known.add(Need.THROUGHPUT)
         if knobs["share"]:
             known.add(Need.SHARE)
@@ -76,6 +77,7 @@ KNOBS = (
     Knob("aware", True, "the speeds of jobs on each GPU type count; otherwise all types count as equal"),
     Knob("share", False, "two jobs may run on the same GPUs at once, by their known speeds beside each other"),
     Knob("compat", False, "decide as Gavel's released simulator does"),
+    PROBE,
     *PLACED,
 )
 COSTS = Knob("costs", (), "what a GPU of each type costs, in the order of the cluster; the last one for all others")
