@@ -1,5 +1,5 @@
 """Shapes of schedulers for mixed clusters on generated workloads: `python -m bench.mixed_results allox` (or `themis`,
-`fair`) prints a table of docs/mixed-results.md."""
+`fair`, `gavel`) prints a table of docs/mixed-results.md."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ CLUSTER = "2x4:v100+2x4:p100+2x4:k80"
 PROFILE = """
 reference: v100
 models:
-  resnet: {types: {v100: 1.0, p100: 0.4, k80: 0.15}}
-  lm: {types: {v100: 1.0, p100: 0.8, k80: 0.6}}
+  resnet: {types: {v100: 1.0, p100: 0.4, k80: 0.15}, sharing: {resnet: 0.45, lm: 0.6}}
+  lm: {types: {v100: 1.0, p100: 0.8, k80: 0.6}, sharing: {resnet: 0.65, lm: 0.55}}
 """
 HOURS = 12
 FAIR_CLUSTER = "1x4:v100+3x4:k80"
@@ -45,14 +45,15 @@ def jobs_of(seed: int) -> Trace:
 
 
 def summary_cells(policy: str) -> list[str]:
-    """Mean completion in minutes and the worst finish-time fairness, for each seed."""
+    """Mean completion in minutes, the worst finish-time fairness and the makespan in minutes, for each seed."""
     speed = read_native(PROFILE, "profile").speed
     runs = [
         Experiment(jobs_of(seed), read_cluster(CLUSTER), Options(restart_s=30.0), speed).run(policy) for seed in SEEDS
     ]
     means = [(each.summary.jct_avg_s or 0.0) / 60 for each in runs]
     worst = [each.summary.ftf_max or 0.0 for each in runs]
-    return [" / ".join(f"{mean:.1f}" for mean in means), " / ".join(f"{each:.2f}" for each in worst)]
+    ends = [(each.summary.makespan_s or 0.0) / 60 for each in runs]
+    return [" / ".join(f"{each:.{digits}f}" for each in of) for of, digits in ((means, 1), (worst, 2), (ends, 0))]
 
 
 class HorizonReached(Exception):
@@ -109,7 +110,12 @@ TABLES = {
     "themis": (
         ["worst finish-time fairness"],
         ("tiresias-l", "themis", "drf"),
-        lambda policy: summary_cells(policy)[1:],
+        lambda policy: summary_cells(policy)[1:2],
+    ),
+    "gavel": (
+        ["completion, mean (min)", "makespan (min)"],
+        ("gavel-las:aware=false", "gavel-las", "gavel-las:share=true"),
+        lambda policy: [summary_cells(policy)[each] for each in (0, 2)],
     ),
     "fair": (
         ["user 0 (lm)", "user 1 (lm)", "user 2 (resnet)", "user 3 (resnet)", "mean"],

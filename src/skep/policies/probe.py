@@ -54,6 +54,10 @@ class Probes:
                     break
         return [job for job in pending if job.allocation is None]
 
+    def is_measuring(self, memory: Memory, job: JobView, now_s: float) -> bool:
+        """True while such a run may last: whoever decides in rounds leaves the job alone."""
+        return now_s < job.decided_s + self.probe_s and PROBED.get(memory, job.id) is not None
+
     def _start(self, view: View, plan: Plan, memory: Memory, job: JobView, gpu_type: str) -> bool:
         done = (PROBED.get(memory, job.id) or Probed()).types
         shape = job.shapes[0]

@@ -45,6 +45,8 @@ class ShareRound:
         self.jobs: dict[int, JobView] = {job.seq: job for job in pending}
         nodes, numbers = view.cluster.nodes, planner.numbers
         for seq, job in sorted(view.open_jobs.items()):
+            if planner.probes.is_measuring(memory, job, view.now_s):
+                continue
             if job.state is RUNNING and can_stop(job) and view.has(job) and planner.kind(view, job).is_shared:
                 assert job.allocation is not None
                 number = numbers[nodes[job.allocation.slices[0].node].pool.gpu_type]
