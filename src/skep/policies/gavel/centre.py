@@ -102,7 +102,7 @@ class _Point:
             least = float(((reached - program.base)[rising] / program.slope[rising]).min())
             self.t = least - max(0.2 * abs(least), 0.1 * float(program.gain.max()))
         self.x = x
-        self.look()
+        self.evaluate()
         self.slack = np.concatenate([x.ravel(), 1 - x.sum(1), program.width - self.demand @ x, reached - self.need])
         if self.slack[self.needs].min() <= 0:
             raise Unsolved("no shares satisfy the needs of all jobs")
@@ -116,7 +116,7 @@ class _Point:
         price[self.cells] = (around - pull).ravel()
         self.price = price
 
-    def look(self) -> None:
+    def evaluate(self) -> None:
         """What the rows need with the present `t`, and how fast it rises with it."""
         program = self.program
         if program.late is None:
@@ -144,7 +144,7 @@ class _Point:
         self.slack[self.cells] = self.x.ravel()
         self.price = self.price + near * prices
         if program.late is not None:
-            self.look()
+            self.evaluate()
             self.slack[self.needs] = (program.gain * self.x).sum(1) - self.need
             self.price /= self.slope @ self.price[self.needs]
 
