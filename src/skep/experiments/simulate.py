@@ -129,7 +129,7 @@ class Experiment(msgspec.Struct, dict=True):
                 run(Scheduler(state, planner, slow.ask), slow, all_of(observers), tally.note)
             else:
                 run(Scheduler(state, planner), engine, all_of(observers), tally.note)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise own_fault(policy, error) from error
         facts = ended.finish()
         summary = summarize(
@@ -218,7 +218,7 @@ class OnProgress:
             self.report(self.engine.ended_count)
 
 
-def own_fault(policy: str, error: Exception) -> Exception:
+def own_fault(policy: str, error: BaseException) -> BaseException:
     """An error of a user's own policy becomes one line; any other is a bug and is raised unchanged."""
     from skep.policies.own import own_line
 
@@ -226,6 +226,7 @@ def own_fault(policy: str, error: Exception) -> Exception:
     at = own_line(error)
     if at is not None:
         return InputError(f"{at[0]}:{at[1]}: {type(error).__name__}: {error}", hint=hint)
-    if ".py:" in policy and isinstance(error, InvariantBroken | ValueError):
-        return InputError(f"policy {policy}: {error}", hint=hint)
-    return error
+    if ".py:" not in policy:
+        return error
+    kind = "" if isinstance(error, InvariantBroken | ValueError) else f"{type(error).__name__}: "
+    return InputError(f"policy {policy}: {kind}{error}", hint=hint)

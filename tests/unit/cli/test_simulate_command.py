@@ -113,6 +113,18 @@ class Mixed(Order):
     def key(self, job, now_s):
         return (job.seq, job.id if job.seq else job.submit_s)
 
+class Quits(Order):
+    def key(self, job, now_s):
+        raise SystemExit(3)
+
+class NoPlan(Planner):
+    def plan(self, view, memory, trigger):
+        return None
+
+class NoAttach:
+    def plan(self, view, memory, trigger):
+        return None
+
 class StartsTwice(Planner):
     def decide(self, view, plan):
         for job in view.jobs.values():
@@ -120,6 +132,7 @@ class StartsTwice(Planner):
 """
 LINE = {text: number for number, text in enumerate(OWN.splitlines(), start=1)}
 RAISES = LINE["        return 1 / 0"]
+QUITS = LINE["        raise SystemExit(3)"]
 BREAKS = max(number for text, number in LINE.items() if "plan.start(job" in text)
 
 
@@ -134,6 +147,9 @@ BREAKS = max(number for text, number in LINE.items() if "plan.start(job" in text
         ("NeverWakes", "NeverWakes: its wake-up time is not a number"),
         ("Creeps", "Creeps: it asks to be woken at once, again and again, at 0.0001"),
         ("Flips", "Flips: it asks to be woken at once, again and again, at 0 s"),
+        ("Quits", f"mine.py:{QUITS}: SystemExit: 3"),
+        ("NoPlan", "NoPlan: AttributeError: 'NoneType' object has no attribute 'wake_s'"),
+        ("NoAttach", "NoAttach: AttributeError: 'NoAttach' object has no attribute 'attach'"),
         ("StartsTwice", f"mine.py:{BREAKS}: InvariantBroken"),
     ],
 )
