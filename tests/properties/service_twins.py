@@ -8,6 +8,7 @@ is in the queue again after the decision in which it was stopped.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -58,6 +59,13 @@ class Twin:
 
     def done_at(self, now: Number) -> Number:
         return self.done if self.began is None else self.done + max(now - self.began - self.restart, 0)
+
+    def in_floats(self) -> Twin:
+        """The same at moments that are floats, and quicker."""
+        found = copy.copy(self)
+        found.run, found.done = float(self.run), float(self.done)
+        found.began = None if self.began is None else float(self.began)
+        return found
 
 
 class Rule:
@@ -358,7 +366,8 @@ class Elas(Rule):
                 yield max(tick(at - EARLY_S), tick(now) + Fraction(1, TICKS))
 
     def _passes(self, one: Twin, goal: float, now: float) -> float:
-        end, works = float(end_of(one)), float(one.began or 0) + one.restart
+        end, one = float(end_of(one)), one.in_floats()
+        works = float(one.began or 0) + one.restart
         marks = [works, end]
         if one.epochs:
             begin = works - float(one.done)
