@@ -6,13 +6,18 @@ import { historyQuery } from "../../api/queries";
 import { Chart, type Line } from "../../ui/Chart";
 import { Choice } from "../../ui/Choice";
 import { Card, Problem, Room } from "../../ui/parts";
+import { duration } from "../../units";
 import { RANGES, type Range } from "./TimelineCard";
 
 export function HistoryCard() {
   const [range, setRange] = useState<Range>("3600");
   const { data, error } = useQuery(historyQuery(Number(range)));
   return (
-    <Card title="Over time" aside={<Choice label="How far back" value={range} choices={RANGES} onChange={setRange} />}>
+    <Card
+      title="Over time"
+      note={`Means over ${data ? duration(data.step_s) : "…"}.`}
+      aside={<Choice label="How far back" value={range} choices={RANGES} onChange={setRange} />}
+    >
       {error && !data ? <Problem error={error} /> : null}
       {data ? <Series data={data} /> : <Room rows={9} />}
     </Card>

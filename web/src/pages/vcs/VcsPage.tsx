@@ -10,7 +10,7 @@ import { Chart, type Line } from "../../ui/Chart";
 import { Choice } from "../../ui/Choice";
 import { Card, Empty, Problem, Room } from "../../ui/parts";
 import { useTitle } from "../../ui/title";
-import { amount, counted } from "../../units";
+import { amount, counted, duration } from "../../units";
 import { RANGES, type Range } from "../overview/TimelineCard";
 import { UsageCard } from "./UsageCard";
 
@@ -135,7 +135,11 @@ function OverTime() {
     return { used: line("used"), borrowed: line("borrowed"), queue: line("queue") };
   }, [data]);
   return (
-    <Card title="Over time" aside={<Choice label="How far back" value={range} choices={RANGES} onChange={setRange} />}>
+    <Card
+      title="Over time"
+      note={`Means over ${data ? duration(data.step_s) : "…"}.`}
+      aside={<Choice label="How far back" value={range} choices={RANGES} onChange={setRange} />}
+    >
       {error && !data ? <Problem error={error} /> : null}
       {data ? null : <Room rows={9} />}
       {data ? (
