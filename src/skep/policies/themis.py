@@ -112,7 +112,8 @@ class Themis(JointPlanner):
         for rank in sorted({job.rank for job in pending}):
             jobs = [job for job in (*pending, *there) if job.rank == rank and job.state is not STOPPING]
             apps = self._apps(view, memory, jobs, expired)
-            self._divide(view, plan, apps, expired, rank)
+            # Who has a higher priority keeps its GPUs: it would take them back at once.
+            self._divide(view, plan, apps, {seq: job for seq, job in expired.items() if job.rank >= rank}, rank)
         if not any(job.allocation is None for job in pending):
             return math.inf
         ends = self._leases(view, plan, memory).values()

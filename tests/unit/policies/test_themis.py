@@ -60,6 +60,12 @@ def test_numbers_of_jobs_that_an_app_bids_for() -> None:
     assert sizes(5) == [1, 2, 4, 5]
 
 
+def test_a_lower_priority_gets_nothing_of_a_higher_one_whose_lease_is_over() -> None:
+    jobs = trace(job(1, work=300, priority=1), job(1, work=50, at=10))
+    course = World(jobs, cluster("1x1"), "themis:lease=100").run()
+    assert [(row.finish_s, row.preemptions) for row in course.rows()] == [(300, 0), (350, 0)]
+
+
 @pytest.mark.parametrize("knob", ["lease=0", "left_out=2"])
 def test_knobs_that_make_no_sense_are_refused(knob: str) -> None:
     with pytest.raises(InputError, match=r"(lease|left_out)="):
