@@ -24,6 +24,8 @@ TRIED_MAX = 200
 
 
 class Decides(Protocol):
+    round_s: float
+
     def decide(self, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> float: ...
     def why_never(self, view: View, job: JobView) -> str: ...
 
@@ -79,11 +81,12 @@ class WhyByTrial:
 
     def _starts(self, gone: Collection[JobView], nodes: tuple[str, ...]) -> bool:
         """True if the job starts when these jobs have ended and these nodes are in use. Those that wait leave at once,
-        those that run when they have exited, and the planner is called in between."""
+        those that run when they have exited, and the planner is called in between unless it decides in rounds."""
         names = self.needed | {each.id for each in gone}
         there = [each for each in self.waiting if each.id not in names]
         with self.view.with_nodes(nodes) as plan:
-            self._decide(plan, [each for each in (*there, self.job) if each.is_ready])
+            if not self.planner.round_s:
+                self._decide(plan, [each for each in (*there, self.job) if each.is_ready])
             for each in self.holders:
                 if each.id in names and each.state in STOPPABLE:
                     plan.stop(each, "")
