@@ -130,6 +130,25 @@ class _LiveCollector:
         ahead = "Seconds that the wall clock is ahead of the time that is logged, since it was set; else 0."
         yield GaugeMetricFamily("skep_clock_ahead_seconds", ahead, stats["clock_off_s"])
         yield CounterMetricFamily("skep_clock_steps", "Times that the wall clock was set.", stats["clock_steps"])
+        yield from _forecasts(self._live)
+
+
+def _forecasts(live: Live) -> Iterator[Metric]:
+    """Nothing while there is no forecast."""
+    made = live.foresight
+    if made is None:
+        return
+    age_s = max(live.clock() - made.made_s, 0.0)
+    yield GaugeMetricFamily("skep_forecast_age_seconds", "Since the last forecast was made.", age_s)
+    yield GaugeMetricFamily("skep_forecast_samples", "Samples of the last forecast.", made.samples)
+    labels = ["what", "lengths"]
+    judged = GaugeMetricFamily("skep_forecasts_judged", "Kept forecasts whose time has come.", labels=labels)
+    held = GaugeMetricFamily("skep_forecasts_held", "Of these, those between P10 and P90.", labels=labels)
+    for each in made.judged:
+        judged.add_metric([each.what, each.lengths], each.count)
+        held.add_metric([each.what, each.lengths], each.held)
+    yield judged
+    yield held
 
 
 def _gpus(live: Live) -> Iterator[Metric]:

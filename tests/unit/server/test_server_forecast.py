@@ -58,6 +58,16 @@ def test_how_it_was_made(world: World) -> None:
     }
 
 
+def test_metrics_say_how_often_forecasts_held(world: World) -> None:
+    world.live.foresight = None
+    assert "skep_forecast" not in world.client.get("/metrics").text
+    world.live.foresight = made()
+    found = world.client.get("/metrics").text
+    assert 'skep_forecasts_judged{lengths="history",what="start"} 10.0' in found
+    assert 'skep_forecasts_held{lengths="history",what="start"} 8.0' in found
+    assert "skep_forecast_samples 32.0" in found
+
+
 def test_who_does_not_see_a_job_learns_nothing_of_it(guarded: World) -> None:
     admin, ann = guarded.bearer("root", "admin"), guarded.bearer("ann", "user", "lab")
     hidden = guarded.client.post(f"{API}/jobs", json={"name": "hidden", "command": "true", "vc": "prod"}, headers=admin)
