@@ -55,7 +55,7 @@ class Probes:
         return [job for job in pending if job.allocation is None]
 
     def is_measuring(self, memory: Memory, job: JobView, now_s: float) -> bool:
-        """True while such a run may last: whoever decides in rounds leaves the job alone."""
+        """True while such a run may last: a policy that decides in rounds leaves the job alone."""
         return now_s < job.decided_s + self.probe_s and PROBED.get(memory, job.id) is not None
 
     def _start(self, view: View, plan: Plan, memory: Memory, job: JobView, gpu_type: str) -> bool:
