@@ -1,15 +1,12 @@
 """A thin client of the Kubernetes API: requests on kept connections, streams on their own.
 
-On `http.client`: a request costs it a third of the CPU time of httpx (docs/decisions).
+A request costs a small part of the CPU time of httpx (docs/decisions).
 """
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import queue
-import socket
-import ssl
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -18,11 +15,13 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from skep.core.errors import SkepError
+from skep.engines.kube.connection import AnswerHead, KubeConnection
 from skep.engines.kube.credentials import Credentials
 
 REQUEST_S = 30.0
 RETRIES = 4
-"""A 429, or a connection that the server closed while it was idle, is tried again."""
+"""After a 429."""
+FAILURES = (OSError, ValueError, http.client.HTTPException)
 JSON, MERGE = "application/json", "application/merge-patch+json"
 
 
@@ -55,33 +54,40 @@ class Api:
         parts = urlsplit(credentials.url)
         self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         self._prefix = parts.path.rstrip("/")
-        self._idle: queue.LifoQueue[http.client.HTTPConnection] = queue.LifoQueue()
+        self._idle: queue.LifoQueue[KubeConnection] = queue.LifoQueue()
         self._is_closed = False
         self._encode = msgspec.json.Encoder().encode
 
     def request(self, method: str, path: str, body: Any = None, kind: str = JSON) -> bytes:
         """The body of the answer. Raises `ApiError`."""
-        content = None if body is None else self._encode(body)
+        content = b"" if body is None else self._encode(body)
         for left in range(RETRIES, -1, -1):
-            connection, is_used = self._connection()
-            try:
-                connection.request(method, self._prefix + path, content, self._headers(kind))
-                answer = connection.getresponse()
-                text = answer.read()
-            except (OSError, http.client.HTTPException) as error:
-                connection.close()
-                # A used connection may have been closed by the server before it read anything.
-                if is_used and left and isinstance(error, http.client.RemoteDisconnected | ConnectionError):
-                    continue
-                raise Unreachable(self.credentials.url, error) from None
-            self._put_back(connection)
+            answer, text = self._exchange(method, path, content, kind)
             if answer.status < 300:
                 return text
             if answer.status == 429 and left and method != "POST":
-                time.sleep(min(float(answer.headers.get("Retry-After") or 1), 5.0))
+                time.sleep(min(float(answer.headers.get("retry-after") or 1), 5.0))
                 continue
             raise failure(answer.status, text)
         raise AssertionError("unreachable")
+
+    def _exchange(self, method: str, path: str, content: bytes, kind: str) -> tuple[AnswerHead, bytes]:
+        """A used connection may have been closed by the server before it read anything: then with another one."""
+        while True:
+            connection, is_used = self._connection()
+            try:
+                answer = connection.send(method, self._prefix + path, self._headers(kind), content)
+                text = b"".join(connection.pieces(answer))
+            except FAILURES as error:
+                connection.close()
+                if is_used and isinstance(error, http.client.RemoteDisconnected | ConnectionError):
+                    continue
+                raise Unreachable(self.credentials.url, error) from None
+            if self._is_closed or answer.headers.get("connection") == "close":
+                connection.close()
+            else:
+                self._idle.put(connection)
+            return answer, text
 
     def get(self, path: str, **query: Any) -> bytes:
         return self.request("GET", with_query(path, query))
@@ -100,19 +106,21 @@ class Api:
 
     def stream(self, path: str, *, idle_s: float | None = None, **query: Any) -> ApiStream:
         """An answer that is read as it comes. Silence of `idle_s` seconds ends it."""
-        return ApiStream(
-            self._connect(idle_s), self._prefix + with_query(path, query), self._headers(), self.credentials
-        )
+        connection, answer = self.open(with_query(path, query), idle_s=idle_s)
+        if answer.status >= 300:
+            text = b"".join(connection.pieces(answer))
+            connection.close()
+            raise failure(answer.status, text)
+        return ApiStream(connection, answer, self.credentials)
 
-    def upgrade(
-        self, path: str, headers: dict[str, str]
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """A connection that may leave HTTP: its answer is not checked."""
-        connection = self._connect(None)
+    def open(
+        self, path: str, headers: dict[str, str] | None = None, *, idle_s: float | None = None
+    ) -> tuple[KubeConnection, AnswerHead]:
+        """A connection of its own, which may leave HTTP. Its answer is not checked."""
+        connection = self._connect(idle_s)
         try:
-            connection.request("GET", self._prefix + path, headers=self._headers() | {"Accept": "*/*"} | headers)
-            return connection, connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
+            return connection, connection.send("GET", self._prefix + path, self._headers() | (headers or {}))
+        except FAILURES as error:
             connection.close()
             raise Unreachable(self.credentials.url, error) from None
 
@@ -127,22 +135,18 @@ class Api:
         while not self._idle.empty():
             self._idle.get_nowait().close()
 
-    def _put_back(self, connection: http.client.HTTPConnection) -> None:
-        if self._is_closed:
-            connection.close()
-        else:
-            self._idle.put(connection)
-
-    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
+    def _connection(self) -> tuple[KubeConnection, bool]:
+        """And whether it was used before."""
         try:
             return self._idle.get_nowait(), True
         except queue.Empty:
             return self._connect(REQUEST_S), False
 
-    def _connect(self, timeout: float | None) -> http.client.HTTPConnection:
-        if self.credentials.tls is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
-        return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self.credentials.tls)
+    def _connect(self, timeout: float | None) -> KubeConnection:
+        try:
+            return KubeConnection(self._host, self._port, self.credentials.tls, timeout)
+        except OSError as error:
+            raise Unreachable(self.credentials.url, error) from None
 
     def _headers(self, kind: str = JSON) -> dict[str, str]:
         headers = {"Accept": "application/json", "Content-Type": kind}
@@ -154,36 +158,19 @@ class Api:
 class ApiStream:
     """Pieces of a long answer. `close` from another thread ends it."""
 
-    def __init__(
-        self, connection: http.client.HTTPConnection, path: str, headers: dict[str, str], credentials: Credentials
-    ) -> None:
-        self._connection = connection
-        self.credentials = credentials
+    def __init__(self, connection: KubeConnection, answer: AnswerHead, credentials: Credentials) -> None:
+        self._connection, self._answer, self.credentials = connection, answer, credentials
         self.is_closed = False
-        try:
-            connection.request("GET", path, headers=headers)
-            self._socket: socket.socket | ssl.SSLSocket = connection.sock
-            self._answer = connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise Unreachable(credentials.url, error) from None
-        if self._answer.status >= 300:
-            text = self._answer.read()
-            connection.close()
-            raise failure(self._answer.status, text)
 
     def pieces(self) -> Iterator[bytes]:
         """Until the server ends it; an error of the connection ends it too."""
         try:
-            while piece := self._answer.read1(1 << 16):
-                yield piece
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            yield from self._connection.pieces(self._answer)
+        except FAILURES as error:
             if not self.is_closed and not isinstance(error, TimeoutError):
                 raise Unreachable(self.credentials.url, error) from None
         finally:
-            self._answer.close()
             self._connection.close()
-            self._socket.close()
 
     def lines(self) -> Iterator[bytes]:
         rest = b""
@@ -193,8 +180,7 @@ class ApiStream:
 
     def close(self) -> None:
         self.is_closed = True
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self._connection.shut()
 
 
 def failure(status: int, text: bytes) -> ApiError:

@@ -298,9 +298,10 @@ class KubeEngine(StoredJobs):
             self.runs.reports.append(Looked())
 
     def _on_pod(self, before: KubePod | None, pod: KubePod | None) -> None:
-        labels = (pod or before).metadata.labels  # type: ignore[union-attr]
-        name = (pod or before).metadata.name  # type: ignore[union-attr]
-        self._ask(self.runs.on_pod, name, pod, labels.get(JOB, ""), labels.get(LAUNCH, ""))
+        if pod is not None and pod.is_untouched:
+            return
+        about = (pod or before).metadata  # type: ignore[union-attr]
+        self._ask(self.runs.on_pod, about.name, pod, about.labels.get(JOB, ""), about.labels.get(LAUNCH, ""))
 
     def _on_lost(self, epoch: int) -> None:
         self.runs.is_closing = True

@@ -52,13 +52,13 @@ class ExecStatus(msgspec.Struct, frozen=True):
 def exec_in(api: Api, pod: str, container: str, argv: list[str]) -> Iterator[tuple[int, bytes]]:
     """Pieces of output as (channel, bytes), until the command has ended; the last one is its `ExecStatus` as JSON."""
     query = [("container", container), ("stdout", "true"), ("stderr", "true"), *(("command", word) for word in argv)]
-    connection, answer = api.upgrade(f"{api.of('pods', pod)}/exec?{urlencode(query)}", upgrade_headers())
+    connection, answer = api.open(f"{api.of('pods', pod)}/exec?{urlencode(query)}", upgrade_headers())
     if answer.status != 101:
-        text = answer.read()
+        text = b"".join(connection.pieces(answer))
         connection.close()
         raise failure(answer.status, text)
     try:
-        for content in messages(answer.fp, connection.sock.sendall):
+        for content in messages(connection.file, connection.socket.sendall):
             if len(content) > 1:
                 yield content[0], content[1:]
     except OSError as error:
@@ -69,7 +69,13 @@ def exec_in(api: Api, pod: str, container: str, argv: list[str]) -> Iterator[tup
 
 def upgrade_headers() -> dict[str, str]:
     key = base64.b64encode(os.urandom(16)).decode()
-    about = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key}
+    about = {
+        "Accept": "*/*",
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": key,
+    }
     return {**about, "Sec-WebSocket-Protocol": PROTOCOL}
 
 

@@ -33,12 +33,12 @@ class GangStarter:
     def start(self, gang: GangManifests) -> None:
         """What exists already is this launch, asked for before: names are made of job and launch."""
         try:
-            owner = self._create(gang.pods[0])
+            first = self._create(gang.pods[0])
             for pod in gang.pods[1:]:
-                self._create(pod)
+                self._post("pods", pod)
             for kind, manifest in (("services", gang.service), ("secrets", gang.secret)):
                 if manifest is not None:
-                    self._post(kind, owned_by(manifest, owner))
+                    self._post(kind, owned_by(manifest, first))
             for pod, node in zip(gang.pods, gang.nodes, strict=True):
                 self._bind(pod["metadata"]["name"], node)
         except ApiError as error:

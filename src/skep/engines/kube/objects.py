@@ -92,6 +92,12 @@ class KubePod(msgspec.Struct, frozen=True):
         return self.status.phase in ("Succeeded", "Failed") or self.terminated is not None
 
     @property
+    def is_untouched(self) -> bool:
+        """No kubelet has said anything about it, and no one has deleted it."""
+        status = self.status
+        return status.phase == "Pending" and not status.container_statuses and not self.metadata.deletion_timestamp
+
+    @property
     def is_let_go(self) -> bool:
         """Deleted, and no kubelet has to do with it: it was not bound, or its kubelet is done with a container that
         never ran. Only the finalizer keeps it."""

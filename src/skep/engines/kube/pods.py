@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +14,7 @@ import msgspec
 from skep.core.errors import InputError
 from skep.engines.kube.reports import ReportTokens, report_path
 from skep.engines.kube.settings import PLUGIN, VISIBLE, KubeSettings
-from skep.jobs.env import MASTER, Folders, TaskPlace, command_line, ports_wanted, task_env
+from skep.jobs.env import MASTER, Folders, Ports, TaskPlace, command_line, ports_wanted, task_env
 from skep.jobs.request import Request
 
 SCHEDULER = "skep"
@@ -46,6 +48,7 @@ def launch_name(store: str, job_id: str, launch: int) -> str:
     return f"skep-{store}-{as_word(job_id)}-{launch}"
 
 
+@functools.lru_cache(4096)
 def as_word(text: str, most: int = 20) -> str:
     """For labels and names: plain text as it is, any other with a hash, so that different texts stay different."""
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:most].strip("-")
@@ -67,7 +70,8 @@ class PodMaker:
             service = {"metadata": head, "spec": about}
         hidden = self.hidden(request, job_id, launch)
         secret = {"metadata": head, "stringData": hidden} if hidden else None
-        pods = [self.pod(request, job_id, launch, places, rank) for rank in range(len(places))]
+        ports = [ports_of(wanted) for wanted in ports_wanted(request, places)]
+        pods = [self.pod(request, job_id, launch, places, rank, ports) for rank in range(len(places))]
         return GangManifests(pods, [place.node for place in places], service, secret)
 
     def hidden(self, request: Request, job_id: str, launch: int) -> dict[str, str]:
@@ -81,7 +85,9 @@ class PodMaker:
     def address(self, name: str, rank: int) -> str:
         return f"{name}-{rank}.{name}.{self.namespace}.svc"
 
-    def pod(self, request: Request, job_id: str, launch: int, places: list[TaskPlace], rank: int) -> Manifest:
+    def pod(
+        self, request: Request, job_id: str, launch: int, places: list[TaskPlace], rank: int, ports: Sequence[Ports]
+    ) -> Manifest:
         place, name = places[rank], launch_name(self.store, job_id, launch)
         labels = {**self.labels(job_id, launch), TASK: as_word(place.task)}
         about = {"skep/job-id": job_id, "skep/job-name": request.name, "skep/user": request.user}
@@ -97,7 +103,7 @@ class PodMaker:
             "hostname": f"{name}-{rank}",
             "subdomain": name,
             "volumes": volumes,
-            "containers": [self.container(request, job_id, launch, places, rank) | {"volumeMounts": mounts}],
+            "containers": [self.container(request, job_id, launch, places, rank, ports) | {"volumeMounts": mounts}],
         }
         own = request.kubernetes
         if own.service_account:
@@ -111,13 +117,14 @@ class PodMaker:
         metadata = {"name": f"{name}-{rank}", "labels": labels, "annotations": about, "finalizers": [FINALIZER]}
         return {"metadata": metadata, "spec": spec}
 
-    def container(self, request: Request, job_id: str, launch: int, places: list[TaskPlace], rank: int) -> Manifest:
+    def container(
+        self, request: Request, job_id: str, launch: int, places: list[TaskPlace], rank: int, ports: Sequence[Ports]
+    ) -> Manifest:
         place = places[rank]
         role = request.tasks[place.role]
         image = role.image or self.settings.image
         if not image:
             raise InputError(f"role {place.role} names no image", hint="name one, or a default in the config file")
-        ports = [ports_of(wanted) for wanted in ports_wanted(request, places)]
         open_request = msgspec.structs.replace(request, secrets={})
         env = task_env(open_request, job_id, launch, places, rank, ports, Folders(TASK_DIR, CHECKPOINTS))
         env = {"PYTHONUNBUFFERED": "1", **env, **self.gpu_env(place)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -128,7 +129,7 @@ class KubeRuns:
         record = LaunchRecord(action.job_id, action.launch, tasks)
         path = self.folder.launch(action.job_id, action.launch)
         for task in tasks:
-            (path / task.name).mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.makedirs(f"{path}/{task.name}", mode=0o700, exist_ok=True)
         write_durable(path / "launch.json", record)
         run = self.by_job[action.job_id] = self._run_of(record, action, request, member)
         self._start(run, lambda: self.starter.start(gang))
@@ -258,7 +259,7 @@ class KubeRuns:
         if pod.is_over or pod.is_let_go:
             self._store_exit(run, name, pod)
         elif pod.runs and task.phase is not Phase.RUNNING:
-            (task.path / "main").touch()
+            os.close(os.open(f"{task.path}/main", os.O_CREAT | os.O_WRONLY, 0o600))
             task.phase = Phase.RUNNING
         elif pod.waiting is not None and not run.is_stopping:
             self._on_waiting(run, task, pod.waiting)
@@ -357,9 +358,11 @@ class KubeRuns:
             if not run.was_told or not run.is_ended:
                 run.was_told = run.is_ended = True
                 self._on_over(run)
-        elif not run.is_stopping and (run.decided() is not None or not_run(run)):
+        elif run.is_stopping:
+            return
+        elif any(task.exit for task in run.tasks) and (run.decided() is not None or not_run(run)):
             self._stop_rest(run)
-        elif all(task.phase >= Phase.RUNNING for task in run.tasks) and not run.is_stopping:
+        elif all(task.phase >= Phase.RUNNING for task in run.tasks):
             run.has_gone = True
             if not run.was_told:
                 run.was_told = True

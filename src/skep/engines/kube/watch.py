@@ -34,15 +34,13 @@ class HasMeta(Protocol):
 Item = TypeVar("Item", bound=HasMeta)
 
 
-class WatchedChange(msgspec.Struct, frozen=True):
-    """One line of a watch."""
+class WatchError(msgspec.Struct, frozen=True):
+    """The last line of a watch that the server gives up."""
 
-    type: str
-    object: msgspec.Raw
+    object: ErrorCode
 
 
-class ObjectOfWatch(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class ErrorCode(msgspec.Struct, frozen=True):
     code: int = 0
 
 
@@ -68,9 +66,8 @@ class KubeWatch(Generic[Item]):
         self._on_change = on_change
         page = msgspec.defstruct("Page", [("metadata", ListMeta), ("items", list[kind])])  # type: ignore[valid-type]
         self._page: msgspec.json.Decoder[Any] = msgspec.json.Decoder(page)
-        self._item: msgspec.json.Decoder[Item] = msgspec.json.Decoder(kind)
-        self._change = msgspec.json.Decoder(WatchedChange)
-        self._about = msgspec.json.Decoder(ObjectOfWatch)
+        change = msgspec.defstruct("Change", [("type", str), ("object", kind)])
+        self._change: msgspec.json.Decoder[Any] = msgspec.json.Decoder(change)
         self._closing = threading.Event()
         self._stream: ApiStream | None = None
         self._thread = threading.Thread(target=self._run, name=f"skep-kube-{kind.__name__}", daemon=True)
@@ -144,14 +141,14 @@ class KubeWatch(Generic[Item]):
             self._stream.close()
         for line in self._stream.lines():
             change = self._change.decode(line)
-            about = self._about.decode(change.object)
             if change.type == "ERROR":
-                raise ApiError(about.code, "", "the watch ended with an error")
-            version = about.metadata.resource_version or version
+                code = msgspec.json.decode(line, type=WatchError).object.code
+                raise ApiError(code, "", "the watch ended with an error")
+            meta: ObjectMeta = change.object.metadata
+            version = meta.resource_version or version
             if change.type in ("ADDED", "MODIFIED"):
-                self._put(self._key(about.metadata), self._item.decode(change.object))
+                self._put(self._key(meta), change.object)
             elif change.type == "DELETED":
-                last = self._item.decode(change.object)
-                self.items[self._key(about.metadata)] = last
-                self._put(self._key(about.metadata), None)
+                self.items[self._key(meta)] = change.object
+                self._put(self._key(meta), None)
         return version
