@@ -199,3 +199,14 @@ def test_lucid_profiles_the_smallest_first_and_says_so() -> None:
     world = World(trace(*jobs), cluster("2x4"), "lucid")
     assert "job small goes first" in explained_at(world, 2.0, "large").reason
     assert "goes first" not in explained_at(world, 2.0, "small").reason
+
+
+@pytest.mark.parametrize("policy", sorted(policies()))
+def test_a_job_that_can_never_run_changes_no_reason_before_the_next_round(policy: str) -> None:
+    never = job(12, gpu_type="v100", at=6.0, id="never", spans_types=True)
+    world = World(trace(*others(2), me(), never), cluster("1x2"), policy, round_s=600.0)
+    course = world.begin()
+    while course.state.now_s < 6.0 and course.advance():
+        pass
+    assert course.state.jobs["never"].state is JobState.PENDING
+    assert explained(course, course.state.jobs["me"]).reason

@@ -39,8 +39,10 @@ class WhyByTrial:
         placed = view.placed_jobs()
         self.holders = [each for each in placed if each.allocation is not None and each is not job]
         pending = [each for each in view.open_jobs.values() if each.state is PENDING and view.has(each)]
-        self.waiting = [each for each in pending if each is not job and (each.is_ready or self._is_freed(each))]
-        """Jobs that are ready, or will be when the jobs that this one needs have succeeded."""
+        waiting = [each for each in pending if each is not job and (each.is_ready or self._is_freed(each))]
+        self.waiting = [each for each in waiting if not planner.why_never(view, each)]
+        """Jobs that are ready, or will be when the jobs that this one needs have succeeded. Until the next round there
+        may be some that can never run."""
 
     def _is_freed(self, other: JobView) -> bool:
         jobs, needs = self.view.jobs, other.spec.needs
