@@ -100,6 +100,9 @@ class ProfileFigures(Protocol):
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         """Training steps per second, alone and in the best placement."""
 
+    def models(self) -> frozenset[str]:
+        """The models of which it has figures."""
+
     def training(self, job: JobSpec) -> Training | None:
         """The course of its training."""
 
@@ -117,6 +120,9 @@ class Unknown:
 
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return None
+
+    def models(self) -> frozenset[str]:
+        return frozenset()
 
     def training(self, job: JobSpec) -> Training | None:
         return None
@@ -224,6 +230,10 @@ class Knowledge:
 
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return self.measured.steps_per_s(model, gpu_type, gpus)
+
+    def models(self) -> frozenset[str]:
+        """Also those of jobs that have reported."""
+        return self.measured.models() | {key.model for key in self.speeds}
 
     def training(self, job: JobSpec) -> Training | None:
         return self.measured.training(job)
@@ -353,6 +363,7 @@ class ShownKnowledge:
     steps_per_s: Callable[[str, str, int], float | None]
     throughput: Callable[..., Spread | None]
     use: Callable[[str], GpuUse | None]
+    models: Callable[[], frozenset[str]]
     training: Callable[[JobSpec], Training | None]
     progress: Mapping[str, Progress]
     history: History
@@ -362,7 +373,7 @@ class ShownKnowledge:
         self.rate_of, self.standstills = whole.rate_of, whole.standstills
         if Need.THROUGHPUT in needs:
             self.rate, self.steps_per_s, self.throughput = whole.rate, whole.steps_per_s, whole.throughput
-            self.use = whole.use
+            self.use, self.models = whole.use, whole.models
         if Need.ORACLE in needs:
             self.training = whole.training
         if Need.PROGRESS in needs:
@@ -393,7 +404,7 @@ class ShownKnowledge:
 
 
 READ_WITH = {
-    **dict.fromkeys(("rate", "steps_per_s", "throughput", "use"), Need.THROUGHPUT),
+    **dict.fromkeys(("rate", "steps_per_s", "throughput", "use", "models"), Need.THROUGHPUT),
     "training": Need.ORACLE,
     "progress": Need.PROGRESS,
     "history": Need.HISTORY,

@@ -41,6 +41,9 @@ class Known:
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return self.speed.steps_per_s(model, gpus, gpu_type)
 
+    def models(self) -> frozenset[str]:
+        return self.speed.models()
+
     def training(self, job: JobSpec) -> Training | None:
         return self.speed.training(job)
 

@@ -60,6 +60,9 @@ class Seen:
         found = self._reported(job, types.pop(), allocation.gpu_count(), neighbours) if len(types) == 1 else None
         return in_proportion(job, allocation) if found is None else found, math.inf
 
+    def models(self) -> frozenset[str]:
+        return frozenset()
+
     def training(self, job: JobSpec) -> None:
         return None
 

@@ -110,6 +110,9 @@ class GoodputSpeed:
     def _run(self, model: str, gpus: int, batch_size: int, asked_type: str) -> TrainingRun:
         return TrainingRun(self.profile.tables[model], gpus, batch_size, asked_type)
 
+    def models(self) -> frozenset[str]:
+        return frozenset(self.profile.tables)
+
     def training(self, job: JobSpec) -> TrainingRun | None:
         if job.model not in self.profile.tables:
             return None

@@ -122,6 +122,9 @@ class MeasuredSpeed:
     def knows(self, job: JobSpec, gpu_type: str, neighbours: Sequence[JobSpec]) -> bool:
         return self.profile.knows(job.model, gpu_type, neighbour_key(neighbours))
 
+    def models(self) -> frozenset[str]:
+        return frozenset(self.profile.models())
+
     def training(self, job: JobSpec) -> None:
         return None
 

@@ -35,6 +35,9 @@ class Speed(Protocol):
         """Work per second (1 at the job's reference), and up to which work that holds. `batch_size`: to which it is
         tuned; None: its own."""
 
+    def models(self) -> frozenset[str]:
+        """The models that were measured."""
+
     def training(self, job: JobSpec) -> Training | None:
         """The course of its training; None if it was not measured."""
 

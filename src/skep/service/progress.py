@@ -59,6 +59,9 @@ class PresentFigures:
     def steps_per_s(self, model: str, gpu_type: str, gpus: int) -> float | None:
         return self.known.steps_per_s(model, gpu_type, gpus)
 
+    def models(self) -> frozenset[str]:
+        return self.known.models()
+
     def training(self, job: JobSpec) -> Training | None:
         return self.known.training(job)
 

@@ -24,9 +24,11 @@ from skep.core.job import JobState, amount_of
 from skep.core.memory import At, Memory
 from skep.core.model import Shape
 from skep.core.plan import Plan
+from skep.core.refusal import Refusal
 from skep.core.solving import ANSWERED, ASKED, SOLVE_FAILED, SolverProblem
 from skep.core.view import JobView, Trigger, View
 from skep.core.weights import Weights
+from skep.policies.estimate.completion import CompletedSpeeds, complete
 from skep.policies.gavel.book import BOOK, EMPTY, AloneTime
 from skep.policies.gavel.paired import PairedRound
 from skep.policies.gavel.pairs import pair_key, pairs_of
@@ -53,6 +55,8 @@ class GavelOptions(NamedTuple):
     is_aware: bool
     is_compat: bool
     is_strategy_proof: bool
+    completes: bool
+    """Unknown speeds are completed from those of other models."""
     shares: bool
     """Pairs of jobs may run on the same GPUs."""
     seed: int
@@ -216,15 +220,31 @@ class Gavel(JointPlanner):
         return self.options.is_aware or self.options.reads_left or self.options.shares
 
     def _make_kind(self, view: View, job: JobView, shape: Shape) -> SpeedKind:
-        """An unknown speed counts as 1; a type with too few GPUs as 0."""
+        """An unknown speed counts as 1, unless it is completed; a type with too few GPUs as 0."""
+        pools = view.cluster.pools
+        rates = [view.knowledge.rate(job.spec, shape, pool.gpu_type) if self._knows else None for pool in pools]
+        done = self._completed(view, job, shape, rates) if self.options.completes and None in rates else None
         speeds = []
-        for pool in view.cluster.pools:
-            allowed = not shape.gpu_types or pool.gpu_type in shape.gpu_types
-            rate = view.knowledge.rate(job.spec, shape, pool.gpu_type) if allowed and self._knows else None
-            fits = allowed and shape.gpus <= pool.total
+        for number, pool in enumerate(pools):
+            rate = rates[number] if done is None else done.speeds[number]
+            fits = shape.gpus <= pool.total and (not shape.gpu_types or pool.gpu_type in shape.gpu_types)
             speeds.append((1.0 if rate is None else rate) if fits else 0.0)
         scale, is_shared = self._scale(view, job, speeds), shape.gpus > 0 and shape.gpu_milli == WHOLE and any(speeds)
-        return SpeedKind(amount_of(shape), tuple(speeds), on_each(shape, self.types), scale, is_shared)
+        words = "" if done is None else completed_words(self.types, rates, done)
+        return SpeedKind(amount_of(shape), tuple(speeds), on_each(shape, self.types), scale, is_shared, words)
+
+    def _completed(
+        self, view: View, job: JobView, shape: Shape, rates: Sequence[float | None]
+    ) -> CompletedSpeeds | None:
+        known = view.knowledge
+        others = [msgspec.structs.replace(job.spec, model=each) for each in sorted(known.models() - {job.spec.model})]
+        rows = [[known.rate(other, shape, gpu_type) or 0.0 for gpu_type in self.types] for other in others]
+        return complete(rows, rates)
+
+    def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
+        """With what is only estimated about the job."""
+        found, words = super().explain(view, memory, job), self.kind(view, job).completed
+        return msgspec.structs.replace(found, reason=f"{found.reason}; {words}") if words else found
 
     def _scale(self, view: View, job: JobView, speeds: Sequence[float]) -> float:
         """Steps in a second of work, for solvers that see raw units."""
@@ -261,6 +281,8 @@ class SpeedKind(msgspec.Struct, frozen=True):
     is_shared: bool = True
     """False for jobs without GPUs or with parts of GPUs, and for gangs that need GPUs of several types: these run where
     they find room."""
+    completed: str = ""
+    """Which speeds are estimates, from what, and how far off they may be."""
 
     @property
     def agnostic(self) -> tuple[float, ...]:
@@ -272,6 +294,18 @@ class SpeedKind(msgspec.Struct, frozen=True):
         over = max(sum(shares), 1.0)
         speeds = self.speeds if is_aware else self.agnostic
         return max(sum(speed * share for speed, share in zip(speeds, shares, strict=True)) / over, 1e-9)
+
+
+def completed_words(types: Sequence[str], rates: Sequence[float | None], done: CompletedSpeeds) -> str:
+    parts = [
+        f"{speed:.2f} on {gpu_type}"
+        for gpu_type, rate, speed in zip(types, rates, done.speeds, strict=True)
+        if rate is None
+    ]
+    return (
+        f"its speed is estimated from {done.references} other models, {', '.join(parts)} "
+        f"(typically off by {done.error:.0%})"
+    )
 
 
 def on_each(shape: Shape, gpu_types: Sequence[str]) -> tuple[Shape, ...]:

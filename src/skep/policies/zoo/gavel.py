@@ -42,6 +42,7 @@ def builder(objective: str) -> Callable[[Knobs, Setting], Planner]:
             is_aware=knobs["aware"],
             is_compat=knobs["compat"],
             is_strategy_proof=knobs.get("strategy_proof", False),
+            completes=knobs["complete"],
             shares=knobs["share"] and Need.SHARE in setting.offers,
             seed=setting.seed,
             costs=costs,
@@ -57,7 +58,7 @@ def builder(objective: str) -> Callable[[Knobs, Setting], Planner]:
 def needs(objective: str) -> Callable[[Knobs], frozenset[Need]]:
     def found(knobs: Knobs) -> frozenset[Need]:
         known = {Need.CHECKPOINT}
-        if knobs["aware"] or knobs["share"] or knobs["probe"] or objective in READS_LEFT:
+        if knobs["complete"] or knobs["aware"] or knobs["share"] or knobs["probe"] or objective in READS_LEFT:
             known.add(Need.THROUGHPUT)
         if knobs["share"]:
             known.add(Need.SHARE)
@@ -76,6 +77,7 @@ KNOBS = (
     Knob("round_s", 360.0, "seconds of a round"),
     Knob("aware", True, "the speeds of jobs on each GPU type count; otherwise all types count as equal"),
     Knob("share", False, "two jobs may run on the same GPUs at once, by their known speeds beside each other"),
+    Knob("complete", False, "unknown speeds on a type are estimated from models that are known on all types"),
     Knob("compat", False, "decide as Gavel's released simulator does"),
     PROBE,
     *PLACED,
