@@ -202,11 +202,11 @@ def kill(folder: Path, kills: int, seed: int) -> Killed:
     while any(live.stats()["jobs"].get(state, 0) for state in ("pending", "launching", "running", "stopping")):
         time.sleep(0.05)
     failures = live.stats()["solver_failures"]
-    rows = store.jobs(JobFilter(all=True), len(taken) + 1, None)
-    lost = {*taken} - {str(row.seq) for row in rows if row.state == "succeeded" and row.attempts == 1}
     events = sum(each.kind == "solver" for each in store.notices(0, None, 1_000_000))
     live.close()
-    again = Store(folder / "skep.db")
+    again = Store(folder / "skep.db")  # with what was still to be written
+    rows = again.jobs(JobFilter(all=True), len(taken) + 1, None)
+    lost = {*taken} - {str(row.seq) for row in rows if row.state == "succeeded" and row.attempts == 1}
     logged = [each for entry in map(decode, again.entries()) for each in entry.events]
     errors = [each for each in logged if isinstance(each, Solved) and each.error]
     state, _ = recover(again, from_start=True)
