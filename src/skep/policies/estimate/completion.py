@@ -9,12 +9,13 @@ measured on the reference models: the same entries of each are hidden and comple
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from numpy import float64
     from numpy.typing import NDArray
 
-    Array = NDArray[Any]
+    Array = NDArray[float64]
 
 REFERENCES_MIN = 3
 NOISE = 1e-4
