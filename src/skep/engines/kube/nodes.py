@@ -189,7 +189,7 @@ def uses_of(pods: Iterable[ForeignPod]) -> list[NodeUse]:
 def wants_of(pod: ForeignPod) -> dict[str, float]:
     """What Kubernetes sets aside for a pod: its containers together, or the largest of those that run before them."""
     total: dict[str, float] = {}
-    for container in pod.spec.containers:
+    for container in pod.spec.containers or ():
         for name, amount in container.resources.asked().items():
             total[name] = total.get(name, 0.0) + quantity(amount)
     for container in pod.spec.init_containers:

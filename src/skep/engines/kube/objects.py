@@ -65,7 +65,8 @@ class ContainerSpec(msgspec.Struct, frozen=True):
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     scheduler_name: str = ""
-    containers: list[ContainerSpec] = []
+    containers: list[ContainerSpec] | None = None
+    """None in the bookmark of a watch."""
     init_containers: list[ContainerSpec] = []
 
 
