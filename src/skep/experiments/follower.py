@@ -20,7 +20,7 @@ import msgspec
 from skep.core.errors import SkepError
 from skep.experiments.calibration import Calibration
 from skep.experiments.measure import measure_of
-from skep.experiments.samples import foresee
+from skep.experiments.samples import cpu_seconds, foresee
 from skep.service.followed import Followed
 from skep.service.foreseen import Foresight, Setup
 
@@ -37,6 +37,7 @@ class Forecaster:
         self.calibration = Calibration(Path(setup.data))
 
     def forecast(self, now_s: float) -> Foresight:
+        began_s = cpu_seconds()
         kept = self.followed.catch_up()
         self.calibration.judge(self.followed.store, now_s)
         found = foresee(
@@ -48,7 +49,9 @@ class Forecaster:
             pause=self.rest,
         )
         self.calibration.keep(found)
-        return msgspec.structs.replace(found, judged=self.calibration.judged())
+        judged = self.calibration.judged()
+        self.rest(cpu_seconds() - began_s - found.cpu_s)
+        return msgspec.structs.replace(found, judged=judged)
 
     def rest(self, cpu_s: float) -> None:
         """So long that the CPU time is its part of the whole. During a forecast the server sends nothing: its input is

@@ -12,7 +12,7 @@ from live_world import LiveWorld, request
 
 from skep.experiments.calibration import Calibration, holds
 from skep.experiments.follower import Forecaster
-from skep.experiments.samples import SampleFailed, foresee, in_fork, likely
+from skep.experiments.samples import SampleFailed, cpu_seconds, foresee, in_fork, likely
 from skep.service.commands import hold, stop
 from skep.service.followed import Followed
 from skep.service.foreseen import Foreseen, Foresight, Likely, Setup
@@ -209,6 +209,25 @@ def test_forecasts_are_judged_when_jobs_start_and_end(world: LiveWorld) -> None:
         os.close(server)
         follower.calibration.close()
         follower.followed.store.close()
+
+
+def test_it_rests_for_all_the_time_that_it_has_used(world: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.submit(request("first", 2, expect_s=100.0), request("second", 2, expect_s=50.0))
+    rests: list[float] = []
+
+    def select(readers: list[int], writers: list[int], others: list[int], wait_s: float) -> tuple[list[int], ...]:
+        rests.append(wait_s)
+        return [], [], []
+
+    monkeypatch.setattr("skep.experiments.follower.select.select", select)
+    follower = Forecaster(Setup(str(world.folder), cpu=0.2, samples=5), 0)
+    before_s = cpu_seconds()
+    follower.forecast(world.now_s)
+    used_s = cpu_seconds() - before_s
+    follower.calibration.close()
+    follower.followed.store.close()
+    assert len(rests) == 6
+    assert sum(rests) == pytest.approx(4 * used_s, rel=0.1)
 
 
 def test_a_start_that_never_came_is_not_judged_and_the_table_is_bounded(
