@@ -3,6 +3,7 @@ SKEP_EXAMPLES=20 twenty times as many."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -51,9 +52,12 @@ def doors_of_the_state(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def umask() -> None:
-    """A server inside a test makes all later files of this process private; those of other tests are not."""
+def as_a_new_process() -> None:
+    """A server inside a test makes all later files of this process private, and some commands switch the collector off
+    because they are short. For other tests neither holds."""
     os.umask(0o022)
+    gc.enable()
+    gc.unfreeze()
 
 
 # Tests neither see nor touch the logins and servers of whoever runs them, nor those of other tests' processes.
