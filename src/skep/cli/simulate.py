@@ -367,6 +367,9 @@ def warn_about(runs: list[Run]) -> None:
             warn(f"{summary.policy}: job {job} can never run: {reason}{more}")
         if summary.unfinished:
             warn(f"{summary.policy}: {summary.unfinished:,} of {summary.jobs:,} jobs did not finish")
+        if run.unanswered:
+            what = f"{summary.policy}: no answer of the solver to {run.unanswered:,} questions"
+            warn(f"{what} ({run.solver_error}); the answer before stayed in force")
 
 
 def check_html(file: Path, *, force: bool, replaces_own: bool = False, hint: str = "--force replaces it") -> None:

@@ -201,21 +201,29 @@ def anonymise(path: Path, format_: str | None, profile: Path | None, out: Path, 
 @click.option("--gpus", type=int, default=448, show_default=True, help="GPUs of the cluster.")
 @click.option("--vcs", type=int, default=15, show_default=True, help="Number of virtual clusters.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another trace.")
-def synth(out: Path, force: bool, jobs: int, load: float, gpus: int, vcs: int, seed: int) -> None:
+@click.option("--profile", type=click.Path(path_type=Path), help="Gavel's throughputs: jobs like those of its traces.")
+def synth(out: Path, force: bool, jobs: int, load: float, gpus: int, vcs: int, seed: int, profile: Path | None) -> None:
     """Make a trace whose sizes, durations and arrivals are like Philly's.
 
     The load decides over how much time the jobs are spread. The same options make the same file on any
-    machine.
+    machine. With --profile the jobs are like those of Gavel's published traces: its models, 1 to 4 GPUs, up to
+    about four hours of work, independent arrivals.
 
     \b
     Examples:
       skep trace synth --jobs 1000 --load 0.8 --seed 1 --out jobs.csv
       skep trace synth --jobs 80000 --load 0.9 --gpus 512 --vcs 4 --out big.csv
+      skep trace synth --profile simulation_throughputs.json --gpus 36 --out gavel.csv
     """
-    from skep.traces.synth import synthesize
+    from skep.profiles.read import read_profile
+    from skep.traces.synth import synthesize, synthesize_gavel
 
     _refuse_existing(out, force)
-    _write(synthesize(jobs=jobs, load=load, seed=seed, gpus=gpus, vcs=vcs), out)
+    if profile is None:
+        made = synthesize(jobs=jobs, load=load, seed=seed, gpus=gpus, vcs=vcs)
+    else:
+        made = synthesize_gavel(read_profile(profile), jobs=jobs, load=load, seed=seed, gpus=gpus)
+    _write(made, out)
 
 
 def _read(path: Path, format_: str | None, profile: Path | None) -> Trace:

@@ -38,15 +38,18 @@ class PlannerChange(msgspec.Struct):
 
 Answers = Callable[[Planner, State, At, OpenQuestion], Solved | None]
 """Takes a question of a planner. Returns the answer if it comes at once; otherwise the event comes later."""
+AtOnce = Callable[[Planner, State, At, OpenQuestion], Solved]
 
 
 def answer_at_once(planner: Planner, state: State, at: At, asked: OpenQuestion) -> Solved:
-    """As simulations do it."""
+    """As simulations do it. As in a server, a solver that fails gives no answer, and nothing else stops."""
     problem = planner.problem(state, state.memory, at)
     try:
         return Solved(asked.number, at, solve_here(problem))
     except Unsolved as error:
         return Solved(asked.number, at, error=str(error))
+    except Exception as error:
+        return Solved(asked.number, at, error=f"the solver failed: {type(error).__name__}: {error}")
 
 
 class Scheduler:

@@ -11,13 +11,15 @@ import msgspec
 from skep.core.cells.layout import Layout
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, InvariantBroken
-from skep.core.events import Event
+from skep.core.events import Event, Solved
 from skep.core.fragments import Typical, typical_tasks
 from skep.core.knowledge import UNKNOWN, ProfileFigures
+from skep.core.memory import At
 from skep.core.needs import Need
 from skep.core.ports import Planner
+from skep.core.solving import OpenQuestion
 from skep.core.state import State
-from skep.core.step import Scheduler
+from skep.core.step import Scheduler, answer_at_once
 from skep.core.weights import EQUAL, Weights
 from skep.engines.sim.delayed import Delayed
 from skep.engines.sim.engine import Simulator
@@ -41,6 +43,8 @@ from skep.traces.trace import Trace, TraceJob
 
 Report = Callable[[int], None]
 """Called regularly with the number of jobs that have ended."""
+
+UNANSWERED_MAX = 1000
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -123,12 +127,13 @@ class Experiment(msgspec.Struct, dict=True):
         tally = GpuTally(state, ended, jobs=len(self.trace.jobs), typical=self.typical)
         fold = HistoryFold(state) if self.options.keep_history else None
         observers = [fold, OnProgress(engine, report) if report is not None else None]
+        solver = Unanswered()
         try:
             if self.options.solve_s:
-                slow = Delayed(engine, self.options.solve_s)
+                slow = Delayed(engine, self.options.solve_s, solver.ask)
                 run(Scheduler(state, planner, slow.ask), slow, all_of(observers), tally.note)
             else:
-                run(Scheduler(state, planner), engine, all_of(observers), tally.note)
+                run(Scheduler(state, planner, solver.ask), engine, all_of(observers), tally.note)
         except (Exception, SystemExit) as error:
             raise own_fault(policy, error) from error
         facts = ended.finish()
@@ -149,6 +154,8 @@ class Experiment(msgspec.Struct, dict=True):
             node_gpus=[node.gpu_count for node in state.cluster.nodes],
             history=fold.finish() if fold is not None else None,
             unrunnable=facts.reasons,
+            unanswered=solver.count,
+            solver_error=solver.error,
         )
 
     def _needs(self, policy: str) -> frozenset[Need]:
@@ -216,6 +223,23 @@ class OnProgress:
         self.count += 1
         if self.count % self.EVERY == 0:
             self.report(self.engine.ended_count)
+
+
+class Unanswered:
+    """Counts the questions of a policy to which its solver gave no answer. One that never answers could keep a
+    simulation going for ever."""
+
+    def __init__(self) -> None:
+        self.count, self.in_a_row, self.error = 0, 0, ""
+
+    def ask(self, planner: Planner, state: State, at: At, asked: OpenQuestion) -> Solved:
+        solved = answer_at_once(planner, state, at, asked)
+        self.in_a_row = self.in_a_row + 1 if solved.error else 0
+        if solved.error:
+            self.count, self.error = self.count + 1, solved.error
+        if self.in_a_row == UNANSWERED_MAX:
+            raise InputError(f"{planner.name}: no answer to {UNANSWERED_MAX:,} questions in a row: {self.error}")
+        return solved
 
 
 def own_fault(policy: str, error: BaseException) -> BaseException:

@@ -127,6 +127,9 @@ class Run(msgspec.Struct):
     history: RunHistory | None = None
     unrunnable: dict[str, str] = {}
     """Job id → why it can never run."""
+    unanswered: int = 0
+    """Questions of the policy to which its solver gave no answer, and why the latest one."""
+    solver_error: str = ""
 
     @property
     def is_oracle(self) -> bool:

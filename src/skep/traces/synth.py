@@ -1,4 +1,4 @@
-"""Traces that look like Philly's, of any length and load.
+"""Traces that look like Philly's, of any length and load; and small ones like those published with Gavel.
 
 Production jobs do not come one by one. On Philly someone submits a *sweep*: a few to a few hundred jobs
 within minutes, of one size and nearly one duration. So the generator draws sweeps, not jobs: a size, a
@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from itertools import accumulate
 from math import cos, exp, log, pi
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from skep.core.errors import InputError
 from skep.core.model import JobSpec
@@ -126,6 +126,17 @@ _MODELS = (
 """Tiresias' models: those of VGG and AlexNet have skewed tensors, the others have not."""
 
 
+_GAVEL_SIZES = {1: 0.6, 2: 0.2, 4: 0.2}
+_GAVEL_WORK_S = (300.0, 15_000.0)
+
+
+class Models(Protocol):
+    """A profile that knows its models."""
+
+    def models(self) -> set[str]: ...
+    def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None: ...
+
+
 class _Sweep(NamedTuple):
     """Jobs that one user submitted together."""
 
@@ -147,6 +158,34 @@ def synthesize(*, jobs: int, load: float, seed: int, gpus: int = GPUS, vcs: int 
     rows = _draw_arrivals(draw, sweeps, durations_s, span_s)
     built = _build(rows, sweeps, durations_s, width=len(str(jobs)))
     return Trace(name=f"synth-{jobs}-{load:g}-{seed}", format="synth", jobs=built)
+
+
+def synthesize_gavel(profile: Models, *, jobs: int, load: float, seed: int, gpus: int) -> Trace:
+    """Jobs like those of the traces published with Gavel's simulator: models of its table of throughputs, one, two or
+    four GPUs, up to about four hours of work, arrivals of a Poisson process. The load counts all GPUs as fast ones."""
+    _check(jobs=jobs, load=load, gpus=gpus, vcs=1)
+    draw = random.Random(seed).random
+    kinds = [
+        (model, size)
+        for model in sorted(profile.models())
+        for size in _GAVEL_SIZES
+        if size <= gpus and profile.steps_per_s(model, size, "")
+    ]
+    if not kinds:
+        raise InputError("the profile has no model with 1, 2 or 4 GPUs")
+    weights = _cumulative([_GAVEL_SIZES[size] for _, size in kinds])
+    drawn = [(*kinds[bisect_right(weights, draw())], _gavel_work(draw)) for _ in range(jobs)]
+    gap_s = sum(size * work_s for _, size, work_s in drawn) / (gpus * load * jobs)
+    shapes, submit_s, built = shape_cache(), 0.0, []
+    for index, (model, size, work_s) in enumerate(drawn, 1):
+        spec = JobSpec(f"job-{index:0{len(str(jobs))}d}", shapes(size), model=model, expect_s=work_s)
+        built.append(TraceJob(float(int(submit_s)), work_s, spec))
+        submit_s -= gap_s * log(1 - draw())
+    return Trace(name=f"synth-gavel-{jobs}-{load:g}-{seed}", format="synth", jobs=built)
+
+
+def _gavel_work(draw: Draw) -> float:
+    return float(round(_GAVEL_WORK_S[0] + (_GAVEL_WORK_S[1] - _GAVEL_WORK_S[0]) * draw()))
 
 
 def _check(*, jobs: int, load: float, gpus: int, vcs: int) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.support.solving import SOLVING
 
 from skep.cli.simulate import simulate
 from skep.core.errors import InputError
@@ -238,3 +239,20 @@ def test_a_bad_map_is_one_line(jobs: str, option: str, says: str) -> None:
     result = run(jobs, "--policy", "fifo", "--map", option)
     assert isinstance(result.exception, InputError)
     assert says in str(result.exception)
+
+
+@pytest.mark.parametrize("knobs", ["", ":compat=true"])
+def test_a_solver_that_crashes_stops_nothing(jobs: str, monkeypatch: pytest.MonkeyPatch, knobs: str) -> None:
+    def crash(problem: object) -> bytes:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("skep.core.step.solve_here", crash)
+    result = run(jobs, "--policy", f"gavel-las{knobs}", "--json")
+    assert [found["finished"] for found in json.loads(result.stdout)] == [2]
+    assert "the solver failed: ZeroDivisionError: a bug); the answer before stayed in force" in result.stderr
+
+
+def test_a_solver_that_never_answers_ends_with_a_line(jobs: str) -> None:
+    result = run(jobs, "--policy", f"{SOLVING}:fails_every=-1")
+    assert isinstance(result.exception, InputError)
+    assert "no answer to 1,000 questions in a row: the solver failed: ZeroDivisionError" in str(result.exception)

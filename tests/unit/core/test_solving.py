@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.support import World, cluster, job, trace
 from tests.support.solving import SOLVING, Late
 
@@ -35,10 +34,12 @@ def test_without_an_answer_the_last_one_stays_in_force() -> None:
     assert course.running() == {"j2"}, "the answer for four jobs is still in force"
 
 
-def test_a_bug_of_a_solver_ends_a_simulation() -> None:
-    world = World(trace(job(1)), cluster("1x1"), f"{SOLVING}:fails_every=-1")
-    with pytest.raises(ZeroDivisionError):
-        world.run()
+def test_a_bug_of_a_solver_is_no_answer_and_stops_nothing() -> None:
+    course = World(trace(job(1)), cluster("1x1"), f"{SOLVING}:fails_every=-1").begin()
+    course.advance()
+    (status,) = solver_status(course.state.memory)
+    assert (status.answered_s, status.failures) == (None, 1)
+    assert status.error == "the solver failed: ZeroDivisionError: a bug of the solver"
 
 
 def test_an_answer_nobody_waits_for_changes_nothing() -> None:

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from skep.core.errors import InputError
+from skep.profiles.gavel import read_gavel_table
 from skep.traces.read import read_trace
 from skep.traces.stats import describe, gpus_of, offered_load, quantile, sizes
 from skep.traces.stats import vcs as by_vc
-from skep.traces.synth import synthesize
+from skep.traces.synth import synthesize, synthesize_gavel
 from skep.traces.trace import Trace
 from skep.traces.write import native_text, write_native
 
@@ -131,3 +132,19 @@ def test_a_wrong_wish_is_one_line(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         synthesize(**{"jobs": 10, "load": 1.0, "seed": 0} | wrong)
     assert str(caught.value) == message
+
+
+TABLE = """{"v100": {"('A (batch size 8)', 1)": {"null": 2.0}, "('A (batch size 8)', 4)": {"null": 6.0},
+"('B (batch size 8)', 2)": {"null": 3.0}, "('C (batch size 8)', 8)": {"null": 3.0}}}"""
+
+
+def test_jobs_like_those_of_gavels_traces_have_models_and_sizes_of_its_table() -> None:
+    profile = read_gavel_table(TABLE, "table.json")
+    trace = synthesize_gavel(profile, jobs=2000, load=0.8, seed=1, gpus=36)
+    kinds = {(job.spec.model, gpus_of(job)) for job in trace.jobs}
+    assert kinds == {("A (batch size 8)", 1), ("A (batch size 8)", 4), ("B (batch size 8)", 2)}
+    assert 300 <= min(job.work_s for job in trace.jobs) <= max(job.work_s for job in trace.jobs) <= 15_000
+    assert offered_load(trace, gpus=36) == pytest.approx(0.8, rel=0.05)
+    assert native_text(trace) == native_text(synthesize_gavel(profile, jobs=2000, load=0.8, seed=1, gpus=36))
+    with pytest.raises(InputError, match="no model with 1, 2 or 4 GPUs"):
+        synthesize_gavel(read_gavel_table(TABLE.replace("', 1)", "', 8)"), "t"), jobs=1, load=1, seed=0, gpus=1)

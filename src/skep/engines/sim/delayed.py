@@ -11,21 +11,22 @@ from skep.core.memory import At
 from skep.core.ports import Planner, SimulatedWorld
 from skep.core.solving import OpenQuestion
 from skep.core.state import State
-from skep.core.step import answer_at_once
+from skep.core.step import AtOnce, answer_at_once
 
 
 class Delayed:
     """Another world, with answers `delay_s` after their questions. Problems are those of the time of the question."""
 
-    def __init__(self, world: SimulatedWorld, delay_s: float) -> None:
+    def __init__(self, world: SimulatedWorld, delay_s: float, solve: AtOnce = answer_at_once) -> None:
         self.world = world
         self.delay_s = delay_s
+        self.solve = solve
         self.answers: deque[tuple[float, Solved]] = deque()
         """In the order of their times."""
 
     def ask(self, planner: Planner, state: State, at: At, asked: OpenQuestion) -> None:
         """For the scheduler: takes a question."""
-        self.answers.append((state.now_s + self.delay_s, answer_at_once(planner, state, at, asked)))
+        self.answers.append((state.now_s + self.delay_s, self.solve(planner, state, at, asked)))
 
     def observe(self, until_s: float) -> Batch | None:
         at_s = self.answers[0][0] if self.answers else math.inf

@@ -24,7 +24,7 @@ class ShareBook(msgspec.Struct, frozen=True):
     """The number of the answer."""
     at_s: float
     behind: dict[int, tuple[float, ...]]
-    """By how many seconds a job was behind its share on each type when the answer came."""
+    """By how many seconds a job was behind its shares on each type when the answer came; `compat` orders by it."""
     shares: dict[int, tuple[float, ...]] = {}
     """The shares of the answer."""
     alone: dict[int, AloneTime] = {}

@@ -128,16 +128,14 @@ class PairedRound(ShareRound):
     def _late(self, job: JobView) -> Iterable[tuple[float, ShareColumn]]:
         """By how much the job is behind in each of its columns."""
         columns, seq = self._columns_of(job.seq), job.seq
-        behind, times = self.book.behind.get(seq, self.planner.none), self.column_times(job)
+        times = self.column_times(job)
         passed_s, here = self.view.now_s - self.book.at_s, self.there.get(seq)
         now = ALONE if here is None else self._column_now(seq, here, self.company.get(seq))
         speeds = self.planner.kind(self.view, job).speeds
         for column in columns:
             if not speeds[column.gpu_type]:
                 continue
-            whole = sum(each.share for each in columns if each.gpu_type == column.gpu_type)
-            late = behind[column.gpu_type] * column.share / whole + column.share * (passed_s + self.head_s)
-            late -= times.get(column.number, 0.0)
+            late = column.share * (passed_s + self.head_s) - times.get(column.number, 0.0)
             if here is not None:
                 late += self.turn_s if column.number == now else -self.turn_s
             yield late, column

@@ -5,10 +5,10 @@ type, in the order in which they are behind their shares, and run where there is
 is owed goes to those without a share, so that no GPU stays idle. The answer is asked for again when jobs have come or
 gone. In between, and if none comes, the last one stays in force.
 
-How far a job is behind is counted in seconds and carried from answer to answer (`ShareBook`), so shares hold in the
-long run. A job that runs is replaced only by one that is behind by a turn more: restarts cost, and turns of a round
-would restart most jobs all the time. With `compat` the order is that of Gavel's release: the share divided by the time
-received since the last answer, without a turn.
+How far a job is behind is counted in seconds since the answer in force. A job that runs is replaced only by one that
+is behind by a turn more: restarts cost, and turns of a round would restart most jobs all the time. With `compat` the
+order is that of Gavel's release: the share divided by the time received since the last answer, without a turn; of equal
+ones first the job that was most behind in all answers before (`ShareBook`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class Gavel(JointPlanner):
         super().attach(view, memory)
         self.types = [pool.gpu_type for pool in view.cluster.pools]
         self.numbers = {gpu_type: number for number, gpu_type in enumerate(self.types)}
-        self.kinds: dict[tuple[object, ...], SpeedKind] = {}
+        self.seen: tuple[object, ...] = ()
+        self.kinds: dict[tuple[str, Shape], SpeedKind] = {}
+        self.by_job: dict[int, tuple[tuple[Shape, ...], SpeedKind]] = {}
         self.none = (0.0,) * len(self.types)
         self.shares: tuple[int, TimeShares] = (-1, TimeShares([], {}))
 
@@ -99,6 +101,7 @@ class Gavel(JointPlanner):
         answered, failed = ANSWERED.get(memory), SOLVE_FAILED.get(memory)
         if ASKED.get(memory) is not None or view.now_s in [each.at_s for each in (answered, failed) if each]:
             return False
+        self._refresh(view)
         there = self._sharing(view)
         if not there or self.answer(memory).jobs.keys() == there.keys():
             return False
@@ -124,6 +127,7 @@ class Gavel(JointPlanner):
         return self.shares[1]
 
     def problem(self, view: View, memory: Memory, at: At) -> SolverProblem:
+        self._refresh(view)
         jobs = list(self._sharing(view).values())
         rows: list[ShareRow] = []
         firsts: list[JobView] = []
@@ -207,17 +211,28 @@ class Gavel(JointPlanner):
 
     def kind(self, view: View, job: JobView) -> SpeedKind:
         """The speeds of jobs of one model and request."""
-        shape = job.shapes[0]
-        totals = tuple([pool.total for pool in view.cluster.pools])  # which change when nodes are lost and come back
-        key = (job.spec.model, shape, totals, view.knowledge.speed_version if self._knows else 0)
+        known = self.by_job.get(job.seq)
+        if known is not None and known[0] is job.shapes:
+            return known[1]
+        key = (job.spec.model, job.shapes[0])
         found = self.kinds.get(key)
         if found is None:
-            found = self.kinds[key] = self._make_kind(view, job, shape)
+            found = self.kinds[key] = self._make_kind(view, job, job.shapes[0])
+        self.by_job[job.seq] = job.shapes, found
         return found
+
+    def _refresh(self, view: View) -> None:
+        """Forget speeds that are no longer true: nodes are lost and come back, and speeds become known."""
+        seen = [pool.total for pool in view.cluster.pools], view.knowledge.speed_version if self._knows else 0
+        if seen != self.seen:
+            self.seen, self.kinds, self.by_job = seen, {}, {}
+        elif len(self.by_job) > 2 * len(view.open_jobs) + 100:
+            self.by_job = {seq: known for seq, known in self.by_job.items() if seq in view.open_jobs}
 
     @property
     def _knows(self) -> bool:
-        return self.options.is_aware or self.options.reads_left or self.options.shares
+        options = self.options
+        return options.is_aware or options.reads_left or options.shares or options.is_compat
 
     def _make_kind(self, view: View, job: JobView, shape: Shape) -> SpeedKind:
         """An unknown speed counts as 1, unless it is completed; a type with too few GPUs as 0."""
@@ -230,8 +245,9 @@ class Gavel(JointPlanner):
             fits = shape.gpus <= pool.total and (not shape.gpu_types or pool.gpu_type in shape.gpu_types)
             speeds.append((1.0 if rate is None else rate) if fits else 0.0)
         scale, is_shared = self._scale(view, job, speeds), shape.gpus > 0 and shape.gpu_milli == WHOLE and any(speeds)
+        used = tuple([self._used(view, job, gpu_type) for gpu_type in self.types])
         words = "" if done is None else completed_words(self.types, rates, done)
-        return SpeedKind(amount_of(shape), tuple(speeds), on_each(shape, self.types), scale, is_shared, words)
+        return SpeedKind(amount_of(shape), tuple(speeds), on_each(shape, self.types), scale, is_shared, words, used)
 
     def _completed(
         self, view: View, job: JobView, shape: Shape, rates: Sequence[float | None]
@@ -243,8 +259,17 @@ class Gavel(JointPlanner):
 
     def explain(self, view: View, memory: Memory, job: JobView) -> Refusal:
         """With what is only estimated about the job."""
+        self._refresh(view)
         found, words = super().explain(view, memory, job), self.kind(view, job).completed
         return msgspec.structs.replace(found, reason=f"{found.reason}; {words}") if words else found
+
+    def _used(self, view: View, job: JobView, gpu_type: str) -> float:
+        """The part of a round that the job's whole steps take: with `compat` no step is begun that would not end."""
+        steps = None
+        if self.options.is_compat:
+            steps = view.knowledge.steps_per_s(job.spec.model, gpu_type, job.shapes[0].gpus)
+        per_round = (steps or 0.0) * self.round_s
+        return int(per_round) / per_round if per_round >= 1 else 1.0
 
     def _scale(self, view: View, job: JobView, speeds: Sequence[float]) -> float:
         """Steps in a second of work, for solvers that see raw units."""
@@ -259,6 +284,7 @@ class Gavel(JointPlanner):
     # Rounds ----------------------------------------------------------------------------------------------------
 
     def decide(self, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> float:
+        self._refresh(view)
         if any(job.decided_s == view.now_s for job in view.open_jobs.values() if job.launches or job.allocation):
             return math.inf  # this round is decided; what it stopped has come back
         pending = self.probes.start(view, plan, memory, pending)
@@ -283,6 +309,8 @@ class SpeedKind(msgspec.Struct, frozen=True):
     they find room."""
     completed: str = ""
     """Which speeds are estimates, from what, and how far off they may be."""
+    used: tuple[float, ...] = ()
+    """The part of a round that counts as time received, by type."""
 
     @property
     def agnostic(self) -> tuple[float, ...]:

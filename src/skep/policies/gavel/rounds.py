@@ -10,7 +10,7 @@ from skep.core.cluster import Allocation
 from skep.core.job import JobState
 from skep.core.memory import Memory
 from skep.core.plan import Plan
-from skep.core.solving import ANSWERED
+from skep.core.solving import ANSWERED, SOLVE_FAILED
 from skep.core.view import JobView, View
 from skep.policies.allox import can_stop
 from skep.policies.gavel.book import BOOK, EMPTY, RECEIVED, ReceivedTime, ShareBook
@@ -23,8 +23,6 @@ TURN = 2.0
 HEAD = 40.0
 """A job counts as behind by its share of so many rounds from the beginning: one that is owed all of the time cannot
 catch up, so it comes before one that is owed little and a little behind."""
-LEAD_MAX = 2 * TURN
-"""A job is never ahead by more rounds: it may have run on idle GPUs."""
 
 RUNNING = JobState.RUNNING
 Urgency = tuple[float, ...]
@@ -63,19 +61,20 @@ class ShareRound:
         if answered is None or answered.number == before.answer:
             return before
         self.book = before
-        now_s, shares = self.view.now_s, before.shares
-        passed_s, behind, lead_s = now_s - before.at_s, {}, LEAD_MAX * self.planner.round_s
-        for seq, job in self.jobs.items():
-            last, times = before.behind.get(seq), self.received(job)
-            share = shares.get(seq)
-            if last is not None and share is not None:
-                owed = zip(last, share, times, strict=True)
-                behind[seq] = tuple([max(old + part * passed_s - got, -lead_s) for old, part, got in owed])
+        now_s = self.view.now_s
+        behind = {seq: self._behind(job) for seq, job in self.jobs.items()} if self.planner.options.is_compat else {}
         alone = self.planner.alone(self.view, self.memory, list(self.jobs.values()))
         kept = {seq: self.shares.rows[row] for seq, row in self.shares.jobs.items() if seq in self.jobs}
         found = ShareBook(answered.number, now_s, behind, kept, alone)
         self.plan.remember(BOOK, "", found)
         return found
+
+    def _behind(self, job: JobView) -> tuple[float, ...]:
+        """By how much the job is behind its shares in all answers so far."""
+        book, none = self.book, self.planner.none
+        owed = zip(book.behind.get(job.seq, none), book.shares.get(job.seq, none), self.received(job), strict=True)
+        passed_s = self.view.now_s - book.at_s
+        return tuple([old + part * passed_s - got for old, part, got in owed])
 
     def received(self, job: JobView) -> tuple[float, ...]:
         """Seconds on each type since the answer in force."""
@@ -84,6 +83,7 @@ class ShareRound:
         if number is None:
             return times
         ran_s = self.view.now_s - max(job.decided_s, self.book.at_s)
+        ran_s *= self.planner.kind(self.view, job).used[number]
         return (*times[:number], times[number] + ran_s, *times[number + 1 :])
 
     def _urgencies(self, job: JobView) -> list[Urgency]:
@@ -92,26 +92,22 @@ class ShareRound:
         share, speeds = self.shares.of(seq), self.planner.kind(self.view, job).speeds
         if share is None:
             return [NOBODY] * len(speeds)
-        times, behind = self.received(job), self.book.behind.get(seq, self.planner.none)
+        times = self.received(job)
         if self.planner.options.is_compat:
-            credit_s, tie = (
-                self.planner.round_s / 2,
-                float(draw(self.planner.options.seed, seq, self.book.answer) >> 12),
-            )
+            credit_s, behind = self.planner.round_s / 2, self.book.behind.get(seq, self.planner.none)
             return [
-                (part / (credit_s + got), tie) if speed else NOBODY
-                for part, got, speed in zip(share, times, speeds, strict=True)
+                (part / (credit_s + got), old, part) if speed else NOBODY
+                for part, got, old, speed in zip(share, times, behind, speeds, strict=True)
             ]
-        passed_s, here = self.view.now_s - self.book.at_s, self.there.get(seq)
-        found: list[Urgency] = []
-        for number, part in enumerate(share):
-            if not part or not speeds[number]:
-                found.append(NOBODY)
-                continue
-            late = behind[number] + part * (passed_s + self.head_s) - times[number]
-            if here is not None:
-                late += self.turn_s if number == here else -self.turn_s
-            found.append((late,))
+        passed_s, here = self.view.now_s - self.book.at_s + self.head_s, self.there.get(seq)
+        found = [
+            (part * passed_s - got,) if part and speed else NOBODY
+            for part, got, speed in zip(share, times, speeds, strict=True)
+        ]
+        if here is not None:
+            for number, urgency in enumerate(found):
+                if urgency:
+                    found[number] = (urgency[0] + (self.turn_s if number == here else -self.turn_s),)
         return found
 
     # Who runs --------------------------------------------------------------------------------------------------
@@ -120,15 +116,16 @@ class ShareRound:
         """The type of each job that runs in this round, by seq."""
         self.chosen: dict[int, int] = {}
         self.blocked: set[int] = set()
-        """New jobs of which no answer knows: with `compat` they hold GPUs and do not run."""
+        """New jobs of which no answer knows: with `compat` they hold GPUs and do not run, unless the solver failed."""
         urgencies = {seq: self._urgencies(job) for seq, job in self.jobs.items()}
         order = self._type_order()
         for rank in sorted({job.rank for job in self.jobs.values()}):
             jobs = [job for job in self.jobs.values() if job.rank == rank]
+            seqs = [job.seq for job in jobs]
             for number in order:
-                owed = [(urgencies[job.seq][number], -job.seq, job) for job in jobs if urgencies[job.seq][number]]
-                owed.sort(key=lambda each: each[:2], reverse=True)
-                self._admit(number, [job for _, _, job in owed])
+                owed = [(urgency, -seq) for seq in seqs if (urgency := urgencies[seq][number])]
+                owed.sort(reverse=True)
+                self._admit(number, [self.jobs[-seq] for _, seq in owed])
                 if self.planner.options.is_compat:
                     self._admit(number, self._unowed(jobs, urgencies, number))
             if not self.planner.options.is_compat:
@@ -152,7 +149,7 @@ class ShareRound:
 
     def _admit(self, number: int, jobs: Iterable[JobView]) -> None:
         free, kind, view, chosen = self.free, self.planner.kind, self.view, self.chosen
-        is_compat = self.planner.options.is_compat
+        blocks = self.planner.options.is_compat and SOLVE_FAILED.get(self.memory) is None
         for job in jobs:
             if free[number] <= 0:
                 return
@@ -162,7 +159,7 @@ class ShareRound:
             gpus = kind(view, job).gpus
             if gpus <= free[number]:
                 free[number] -= gpus
-                if is_compat and seq not in self.shares.jobs:
+                if blocks and seq not in self.shares.jobs:
                     self.blocked.add(seq)
                 else:
                     chosen[seq] = number

@@ -58,7 +58,8 @@ def builder(objective: str) -> Callable[[Knobs, Setting], Planner]:
 def needs(objective: str) -> Callable[[Knobs], frozenset[Need]]:
     def found(knobs: Knobs) -> frozenset[Need]:
         known = {Need.CHECKPOINT}
-        if knobs["complete"] or knobs["aware"] or knobs["share"] or knobs["probe"] or objective in READS_LEFT:
+        reads = [knobs[name] for name in ("complete", "aware", "share", "probe", "compat")]
+        if any(reads) or objective in READS_LEFT:
             known.add(Need.THROUGHPUT)
         if knobs["share"]:
             known.add(Need.SHARE)
