@@ -75,6 +75,29 @@ class GpuUse(NamedTuple):
     pcie: float
 
 
+class StepFigures(NamedTuple):
+    """A training step of a job on so many nodes and GPUs, with so many samples that a GPU takes at once."""
+
+    nodes: int
+    gpus: int
+    samples: int
+    grad_s: float
+    """Seconds in which gradients are computed."""
+    step_s: float
+    """The same with their exchange between the GPUs."""
+
+
+class TrainingFigures(NamedTuple):
+    """What a running job measures of its training."""
+
+    step: StepFigures
+    sqr: float
+    var: float
+    """Gradient noise: the square of the mean gradient and its variance, at the smallest batch size."""
+    samples: tuple[int, int]
+    """The fewest and the most that a GPU takes at once."""
+
+
 class Training(Protocol):
     """The course of a job's training at its batch size, as it was measured in whole runs."""
 
@@ -106,6 +129,9 @@ class ProfileFigures(Protocol):
     def training(self, job: JobSpec) -> Training | None:
         """The course of its training."""
 
+    def shown(self, job: JobView, now_s: float) -> TrainingFigures | None:
+        """What a running job measures of its training where it is, at its present batch size."""
+
     def use(self, model: str) -> GpuUse | None:
         """What the job uses of a GPU when it is alone there."""
 
@@ -125,6 +151,9 @@ class Unknown:
         return frozenset()
 
     def training(self, job: JobSpec) -> Training | None:
+        return None
+
+    def shown(self, job: JobView, now_s: float) -> TrainingFigures | None:
         return None
 
     def use(self, model: str) -> GpuUse | None:
@@ -237,6 +266,9 @@ class Knowledge:
 
     def training(self, job: JobSpec) -> Training | None:
         return self.measured.training(job)
+
+    def shown(self, job: JobView, now_s: float) -> TrainingFigures | None:
+        return self.measured.shown(job, now_s)
 
     def use(self, model: str) -> GpuUse | None:
         return self.measured.use(model)
@@ -364,6 +396,7 @@ class ShownKnowledge:
     throughput: Callable[..., Spread | None]
     use: Callable[[str], GpuUse | None]
     models: Callable[[], frozenset[str]]
+    shown: Callable[[JobView, float], TrainingFigures | None]
     training: Callable[[JobSpec], Training | None]
     progress: Mapping[str, Progress]
     history: History
@@ -373,7 +406,7 @@ class ShownKnowledge:
         self.rate_of, self.standstills = whole.rate_of, whole.standstills
         if Need.THROUGHPUT in needs:
             self.rate, self.steps_per_s, self.throughput = whole.rate, whole.steps_per_s, whole.throughput
-            self.use, self.models = whole.use, whole.models
+            self.use, self.models, self.shown = whole.use, whole.models, whole.shown
         if Need.ORACLE in needs:
             self.training = whole.training
         if Need.PROGRESS in needs:
@@ -404,7 +437,7 @@ class ShownKnowledge:
 
 
 READ_WITH = {
-    **dict.fromkeys(("rate", "steps_per_s", "throughput", "use", "models"), Need.THROUGHPUT),
+    **dict.fromkeys(("rate", "steps_per_s", "throughput", "use", "models", "shown"), Need.THROUGHPUT),
     "training": Need.ORACLE,
     "progress": Need.PROGRESS,
     "history": Need.HISTORY,

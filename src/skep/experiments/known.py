@@ -8,10 +8,11 @@ import msgspec
 
 from skep.core.cluster import Cluster
 from skep.core.job import Job
-from skep.core.knowledge import GpuUse, Training
+from skep.core.knowledge import GpuUse, Training, TrainingFigures
 from skep.core.model import JobSpec, Shape
 from skep.core.plan import Plan
 from skep.core.standstill import Standstills
+from skep.core.view import JobView
 from skep.policies.place import Relaxed
 from skep.policies.place.simple import Consolidate
 from skep.profiles.speed import Speed
@@ -46,6 +47,12 @@ class Known:
 
     def training(self, job: JobSpec) -> Training | None:
         return self.speed.training(job)
+
+    def shown(self, job: JobView, now_s: float) -> TrainingFigures | None:
+        batch = job.settings.get("batch_size")
+        if job.held is None:
+            return None
+        return self.speed.figures(job.spec, job.held, job.work_at(now_s), batch if isinstance(batch, int) else None)
 
     def use(self, model: str) -> GpuUse | None:
         return self.speed.use(model)

@@ -38,7 +38,13 @@ class JointPlanner(Declares):
         self.pending: dict[int, JobView] = {}
         self.unseen = [job for job in view.jobs.values() if job.state is JobState.PENDING and job.is_ready]
 
+    def asks(self, view: View, memory: Memory) -> bool:
+        """True if the planner asks a solver (`core/solving.py`) before it decides."""
+        return False
+
     def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
+        if self.asks(view, memory):
+            return self._ask(view, trigger)
         plan = view.new_plan()
         for job in trigger.withdrawn:
             self.pending.pop(job.seq, None)
@@ -52,6 +58,16 @@ class JointPlanner(Declares):
         self._say_why(view, plan)
         if wake_s < math.inf:
             plan.wake(wake_s)
+        return plan
+
+    def _ask(self, view: View, trigger: Trigger) -> Plan:
+        """What has come and gone is seen in the next plan."""
+        self.unseen += [*trigger.returned, *trigger.submitted]
+        for job in trigger.withdrawn:
+            self.pending.pop(job.seq, None)
+            self.unseen = [each for each in self.unseen if each is not job or job.is_ready]
+        plan = view.new_plan()
+        plan.ask(view)
         return plan
 
     def _say_why(self, view: View, plan: Plan) -> None:

@@ -33,6 +33,7 @@ ZOO = (
     "drf",
     "afs",
     "optimus",
+    "pollux",
     "allox",
     "themis",
     "gandiva_fair",

@@ -41,6 +41,8 @@ class TrainingFacts(NamedTuple):
     samples_max: int = 0
     """The most samples a GPU takes at once, if that is less than what was measured."""
     gpus_max: int = GPUS_MAX
+    batch: int = 0
+    """The only batch size for policies that choose one; 0: all that were measured."""
 
 
 TRAININGS = {
@@ -48,7 +50,7 @@ TRAININGS = {
     "cifar10": TrainingFacts(100),
     "deepspeech2": TrainingFacts(80),
     "imagenet": TrainingFacts(90),
-    "ncf": TrainingFacts(10, gpus_max=1),
+    "ncf": TrainingFacts(10, gpus_max=1, batch=32768),
     "yolov3": TrainingFacts(50, samples_max=8),
 }
 
@@ -143,6 +145,8 @@ class GoodputModel:
         training = TRAININGS.get(name, TrainingFacts(rows))
         self.epochs = min(training.epochs, rows)
         self.samples_max = training.samples_max
+        least, most = (training.batch, training.batch) if training.batch in curves else (min(curves), max(curves))
+        self.batch_range = least, most
         smallest = min(times.samples[0] for times in kinds.values())
         self.gpus_max = min(training.gpus_max, max(self.batches[-1] // smallest, 1))
         self.ends = [min(curve[epoch].progress for curve in curves.values()) for epoch in range(self.epochs)]
@@ -170,15 +174,15 @@ class GoodputModel:
         gpus = sum(placement)
         micro = self.micro(batch, gpus, kind)
         used = gpus * micro.samples * micro.parts
-        noise = self._at(used, epoch)
+        noise = self.noise(used, epoch)
         gain = (noise.var + noise.sqr) / (noise.var * self.batches[0] / used + noise.sqr)
         return gain / self.step_s(batch, placement, kind)
 
     def steps_between(self, batch: int, first: int, last: int) -> float:
         """Steps from the end of one epoch to that of another; epochs count from 0."""
-        return self._at(batch, last).steps - self._at(batch, first).steps
+        return self.noise(batch, last).steps - self.noise(batch, first).steps
 
-    def _at(self, batch: int, epoch: int) -> Epoch:
+    def noise(self, batch: int, epoch: int) -> Epoch:
         """On a line between the two nearest batch sizes."""
         upper = min(max(bisect.bisect_left(self.batches, batch), 1), len(self.batches) - 1)
         low, high = self.batches[max(upper - 1, 0)], self.batches[upper]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from skep.core.cluster import Allocation, Cluster
-from skep.core.knowledge import GpuUse
+from skep.core.knowledge import GpuUse, StepFigures, TrainingFigures
 from skep.core.model import JobSpec
 from skep.profiles.goodput import NODE_GPUS, GoodputModel, Placement, read_models
 from skep.profiles.profile import Profile
@@ -47,7 +47,7 @@ class GoodputProfile(Profile):
 
     def batches(self, model: str) -> tuple[int, int] | None:
         table = self.tables.get(model)
-        return None if table is None else (table.batches[0], table.batches[-1])
+        return None if table is None else table.batch_range
 
     def speed(self, cluster: Cluster) -> Speed:
         return GoodputSpeed(self, cluster)
@@ -78,6 +78,15 @@ class TrainingRun:
         goodput = self.table.goodput(batch, placement, kind_of(self.table, kind), epoch)
         until_s = self.ends[epoch] if epoch < len(self.ends) - 1 else math.inf
         return goodput * self.unit, until_s
+
+    def figures(self, placement: Placement, kind: str, work_s: float, batch: int) -> TrainingFigures:
+        table, kind = self.table, kind_of(self.table, kind)
+        gpus, times = sum(placement), table.kinds[kind]
+        micro = table.micro(batch, gpus, kind)
+        step = times.at(placement, micro.samples)
+        noise = table.noise(gpus * micro.samples * micro.parts, self.epoch_at(work_s))
+        seen = StepFigures(len(placement), gpus, micro.samples, step.step_s - step.sync_s, step.step_s)
+        return TrainingFigures(seen, noise.sqr, noise.var, (times.samples[0], table.samples_max or times.samples[1]))
 
     # What a planner with an oracle reads ------------------------------------------------------------------------
 
@@ -134,16 +143,26 @@ class GoodputSpeed:
         work_s: float,
         batch_size: int | None = None,
     ) -> tuple[float, float]:
-        run = self.training(job)
+        run, (placement, kinds) = self.training(job), self._seats(allocation)
+        if run is None or not placement:
+            return 1.0, math.inf
+        return min(run.rate(placement, kind, work_s, batch_size or run.batch) for kind in kinds)
+
+    def figures(
+        self, job: JobSpec, allocation: Allocation, work_s: float, batch_size: int | None = None
+    ) -> TrainingFigures | None:
+        run, (placement, kinds) = self.training(job), self._seats(allocation)
+        if run is None or len(kinds) != 1:
+            return None
+        return run.figures(placement, kinds[0], work_s, batch_size or run.batch)
+
+    def _seats(self, allocation: Allocation) -> tuple[Placement, list[str]]:
+        """GPUs on each node, and the kinds of these nodes."""
         pieces: dict[int, int] = {}
         for piece in allocation.slices:
             if piece.gpus:
                 pieces[piece.node] = pieces.get(piece.node, 0) + max(piece.gpus.bit_count(), piece.tasks)
-        if run is None or not pieces:
-            return 1.0, math.inf
-        placement = tuple(pieces.values())
-        kinds = sorted({self.types[node] for node in pieces})
-        return min(run.rate(placement, kind, work_s, batch_size or run.batch) for kind in kinds)
+        return tuple(pieces.values()), sorted({self.types[node] for node in pieces})
 
     def beside(self, model: str, other: str, gpu_type: str) -> float | None:
         return None

@@ -128,6 +128,9 @@ class MeasuredSpeed:
     def training(self, job: JobSpec) -> None:
         return None
 
+    def figures(self, job: JobSpec, allocation: Allocation, work_s: float, batch_size: int | None = None) -> None:
+        return None
+
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
         return self.profile.steps_per_s(model, gpus, gpu_type)
 

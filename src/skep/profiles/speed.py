@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from skep.core.cluster import Allocation
-from skep.core.knowledge import GpuUse, Training
+from skep.core.knowledge import GpuUse, Training, TrainingFigures
 from skep.core.model import JobSpec
 
 
@@ -37,6 +37,11 @@ class Speed(Protocol):
 
     def models(self) -> frozenset[str]:
         """The models that were measured."""
+
+    def figures(
+        self, job: JobSpec, allocation: Allocation, work_s: float, batch_size: int | None = None
+    ) -> TrainingFigures | None:
+        """What the job measures of its training there; None if it was not measured."""
 
     def training(self, job: JobSpec) -> Training | None:
         """The course of its training; None if it was not measured."""

@@ -16,11 +16,12 @@ from skep.core.actions import Setting
 from skep.core.cluster import Cluster
 from skep.core.events import Event, NodeChanged, NodeJoined, ProgressReported
 from skep.core.job import Job, in_proportion
-from skep.core.knowledge import UNKNOWN, GpuUse, ProfileFigures, Training, neighbours_of
+from skep.core.knowledge import UNKNOWN, GpuUse, ProfileFigures, Training, TrainingFigures, neighbours_of
 from skep.core.model import JobSpec, Shape
 from skep.core.progress import SERIES_MAX, Gauge, Report, ShareGauge
 from skep.core.standstill import Standstills
 from skep.core.state import State
+from skep.core.view import JobView
 
 Measure = Callable[[Cluster], ProfileFigures]
 """The speeds that are known on a cluster: those of a profile."""
@@ -64,6 +65,9 @@ class PresentFigures:
 
     def training(self, job: JobSpec) -> Training | None:
         return self.known.training(job)
+
+    def shown(self, job: JobView, now_s: float) -> TrainingFigures | None:
+        return self.known.shown(job, now_s)
 
     def use(self, model: str) -> GpuUse | None:
         return self.known.use(model)

@@ -102,6 +102,15 @@ def optimus_gains() -> list[Finding]:
     ]
 
 
+def pollux_doubles() -> list[Finding]:
+    jobs = [elastic_job(0, 3600, "a")]
+    run = play_jobs("pollux:restart=0", "1x8", jobs)
+    return [
+        same(f"end of {row_names(run)}", (1927.5,), finishes(run)),
+        same("resizes", (3,), tuple(row.resizes for row in run.rows)),
+    ]
+
+
 def elastic_job(submit_s: float, work_s: float, name: str) -> TraceJob:
     return TraceJob(submit_s, work_s, JobSpec(name, (gpu_shape(4),), min_gpus=1, max_gpus=8, expect_s=work_s))
 
@@ -184,5 +193,13 @@ CHECKS = (
         source="Peng et al. (Optimus), EuroSys 2018, by hand: on n GPUs a needs 1,200 / n s and b 12,000 / n s; the "
         "fourth GPU of b and the second of a save 600 s each, so a has 2 to 600, b 6 and then 8",
         ask=optimus_gains,
+    ),
+    Check(
+        name="pollux-doubles",
+        policy="pollux",
+        title="A job begins with one GPU and gets at most twice as many as it has run on",
+        source="Qiao et al. (Pollux), OSDI 2021, by hand: 14,400 GPU-seconds; in rounds of 60 s with 1, 2 and 4 GPUs "
+        "420 of them are done at 180, and 8 GPUs do the rest in 1,747.5 s",
+        ask=pollux_doubles,
     ),
 )

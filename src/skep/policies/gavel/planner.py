@@ -26,7 +26,7 @@ from skep.core.model import Shape
 from skep.core.plan import Plan
 from skep.core.refusal import Refusal
 from skep.core.solving import ANSWERED, ASKED, SOLVE_FAILED, SolverProblem
-from skep.core.view import JobView, Trigger, View
+from skep.core.view import JobView, View
 from skep.core.weights import Weights
 from skep.policies.estimate.completion import CompletedSpeeds, complete
 from skep.policies.gavel.book import BOOK, EMPTY, AloneTime
@@ -84,18 +84,7 @@ class Gavel(JointPlanner):
 
     # Asking ----------------------------------------------------------------------------------------------------
 
-    def plan(self, view: View, memory: Memory, trigger: Trigger) -> Plan:
-        if not self._asks(view, memory):
-            return super().plan(view, memory, trigger)
-        self.unseen += [*trigger.returned, *trigger.submitted]
-        for job in trigger.withdrawn:
-            self.pending.pop(job.seq, None)
-            self.unseen = [each for each in self.unseen if each is not job or job.is_ready]
-        plan = view.new_plan()
-        plan.ask(view)
-        return plan
-
-    def _asks(self, view: View, memory: Memory) -> bool:
+    def asks(self, view: View, memory: Memory) -> bool:
         """True if jobs have come or gone since the last answer, which is not too new. It follows from the state alone,
         so that a planner that takes it up in the middle of a round asks at the same times."""
         answered, failed = ANSWERED.get(memory), SOLVE_FAILED.get(memory)
