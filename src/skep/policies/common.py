@@ -55,6 +55,12 @@ def common_knobs(*, walk: str, place: str = "consolidate", patience: tuple[float
     )
 
 
+def placing_knobs(place: str = "consolidate", patience: tuple[float, ...] = (0.0,)) -> tuple[Knob, ...]:
+    """Those of a planner that has no line of jobs to walk."""
+    found = common_knobs(walk=SKIP, place=place, patience=patience)
+    return tuple(knob for knob in found if knob.name in ("place", "patience"))
+
+
 def make_pipeline(
     name: str,
     knobs: Knobs,

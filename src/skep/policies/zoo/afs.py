@@ -6,7 +6,7 @@ from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.afs import Afs
 from skep.policies.allocate.elastic import ElasticSizes
-from skep.policies.common import common_knobs, make_place
+from skep.policies.common import make_place, placing_knobs
 from skep.policies.pipeline import SKIP, STRICT
 from skep.policies.registry import Knob, Knobs, Policy, Setting
 
@@ -28,7 +28,6 @@ WALK = Knob(
     "strict: no job starts after one whose smallest size does not fit; skip: go on",
     (STRICT, SKIP),
 )
-PLACED = tuple(knob for knob in common_knobs(walk=SKIP, patience=(0.0,)) if knob.name in ("place", "patience"))
 
 POLICIES = (
     Policy(
@@ -41,7 +40,7 @@ POLICIES = (
         build=build,
         knobs=(
             WALK,
-            *PLACED,
+            *placing_knobs(),
             Knob("restart", 30.0, "seconds a change of size costs: it must bring more than that"),
             Knob("horizon", 600.0, "seconds for which a change is expected to last, at most the job's own end"),
         ),

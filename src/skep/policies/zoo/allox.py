@@ -6,8 +6,7 @@ from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.allox import AlloX
-from skep.policies.common import PROBE, common_knobs, make_place
-from skep.policies.pipeline import SKIP
+from skep.policies.common import PROBE, make_place, placing_knobs
 from skep.policies.registry import Knob, Knobs, Policy, Setting
 
 
@@ -22,8 +21,6 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
     )
 
 
-PLACED = tuple(knob for knob in common_knobs(walk=SKIP, patience=(0.0,)) if knob.name in ("place", "patience"))
-
 POLICIES = (
     Policy(
         name="allox",
@@ -33,7 +30,7 @@ POLICIES = (
         assumes=frozenset({Need.ORACLE, Need.THROUGHPUT}),
         build=build,
         knobs=(
-            *PLACED,
+            *placing_knobs(),
             Knob("fraction", 1.0, "the part of the users, those who hold the least, whose jobs are matched first"),
             Knob("window", 100.0, "the most jobs that are matched at once, those with the least service"),
             PROBE,

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
-from skep.policies.common import PROBE, common_knobs, make_place
+from skep.policies.common import PROBE, make_place, placing_knobs
 from skep.policies.gavel.planner import Gavel, GavelOptions
-from skep.policies.pipeline import SKIP
 from skep.policies.registry import Knob, Knobs, Policy, Setting
 
 PAPER = "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads, OSDI 2020"
@@ -72,8 +71,6 @@ def needs(objective: str) -> Callable[[Knobs], frozenset[Need]]:
     return found
 
 
-PLACED = tuple(knob for knob in common_knobs(walk=SKIP, patience=()) if knob.name in ("place", "patience"))
-
 KNOBS = (
     Knob("round_s", 360.0, "seconds of a round"),
     Knob("aware", True, "the speeds of jobs on each GPU type count; otherwise all types count as equal"),
@@ -81,7 +78,7 @@ KNOBS = (
     Knob("complete", False, "unknown speeds on a type are estimated from models that are known on all types"),
     Knob("compat", False, "decide as Gavel's released simulator does"),
     PROBE,
-    *PLACED,
+    *placing_knobs(patience=()),
 )
 COSTS = Knob("costs", (), "what a GPU of each type costs, in the order of the cluster; the last one for all others")
 OWN = {

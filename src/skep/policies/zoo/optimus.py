@@ -5,9 +5,8 @@ from __future__ import annotations
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.allocate.elastic import ElasticSizes
-from skep.policies.common import common_knobs, make_place
+from skep.policies.common import make_place, placing_knobs
 from skep.policies.optimus import Optimus
-from skep.policies.pipeline import SKIP
 from skep.policies.place import build_place
 from skep.policies.registry import Knob, Knobs, Policy, Setting
 
@@ -23,10 +22,6 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
     )
 
 
-PLACED = tuple(
-    knob for knob in common_knobs(walk=SKIP, place="even", patience=(0.0,)) if knob.name in ("place", "patience")
-)
-
 POLICIES = (
     Policy(
         name="optimus",
@@ -37,7 +32,7 @@ POLICIES = (
         build=build,
         knobs=(
             Knob("round_s", 600.0, "decide at multiples of so many seconds; 0: whenever something happens"),
-            *PLACED,
+            *placing_knobs("even"),
             Knob("restart", 30.0, "seconds a change of size costs: growing must bring more than that"),
             Knob(
                 "compat",

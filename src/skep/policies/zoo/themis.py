@@ -5,8 +5,7 @@ from __future__ import annotations
 from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
-from skep.policies.common import PROBE, common_knobs, make_place
-from skep.policies.pipeline import SKIP
+from skep.policies.common import PROBE, make_place, placing_knobs
 from skep.policies.registry import Knob, Knobs, Policy, Setting
 from skep.policies.themis import Themis
 
@@ -20,8 +19,6 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
     )
 
 
-PLACED = tuple(knob for knob in common_knobs(walk=SKIP, patience=(0.0,)) if knob.name in ("place", "patience"))
-
 POLICIES = (
     Policy(
         name="themis",
@@ -32,7 +29,7 @@ POLICIES = (
         assumes=frozenset({Need.ORACLE, Need.THROUGHPUT, Need.CHECKPOINT}),
         build=build,
         knobs=(
-            *PLACED,
+            *placing_knobs(),
             Knob("lease", 1200.0, "seconds for which GPUs are leased, at least 1", least=1.0),
             Knob("left_out", 0.8, "the part of the apps, those with the best fairness, that does not bid"),
             PROBE,
