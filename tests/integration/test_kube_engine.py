@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.kube_faults import STEPS, FaultTrial
 from tests.support.kube_plane import ControlPlane
 from tests.support.kube_world import KubeWorld, on
 
@@ -158,6 +159,15 @@ def test_an_api_server_that_is_away_loses_nothing(world: KubeWorld) -> None:
     assert world.wait(Exited).was_stopped
     world.wait(Started, "2")
     assert not world.of(Fenced)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_seeded_faults_lose_nothing_and_start_nothing_twice(plane: ControlPlane, tmp_path: Path, seed: int) -> None:
+    trial = FaultTrial(plane, tmp_path, seed)
+    trial.run(STEPS)
+    assert trial.wrong == []
+    assert sum(trial.faulty.faults.values()) >= 10
 
 
 def test_a_policy_that_wakes_every_second_causes_no_list(world: KubeWorld) -> None:

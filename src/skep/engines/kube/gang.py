@@ -91,11 +91,14 @@ class GangStarter:
         try:
             self.api.post(f"{self.api.of('pods', name)}/binding", {"metadata": {"name": name}, "target": target})
         except ApiError as error:
-            if error.status != CONFLICT:
+            if error.status not in (CONFLICT, GONE):
                 raise
-            found = msgspec.json.decode(self.api.get(self.api.of("pods", name)), type=KubePod)
-            if found.spec.node_name != node or found.metadata.deletion_timestamp:
+            if error.status == GONE or not self._is_on(name, node):
                 raise ApiError(CONFLICT, "Bound", f"pod {name} was bound or deleted by another client") from None
+
+    def _is_on(self, name: str, node: str) -> bool:
+        found = msgspec.json.decode(self.api.get(self.api.of("pods", name)), type=KubePod)
+        return found.spec.node_name == node and not found.metadata.deletion_timestamp
 
 
 def owned_by(manifest: Manifest, owner: KubePod) -> Manifest:

@@ -38,6 +38,8 @@ class KubeRun(LaunchRun):
         """True if its end was reported."""
         self.is_starting = False
         """True while its pods are created and bound."""
+        self.vanished: set[str] = set()
+        """Pods that other clients deleted in that time."""
 
 
 def exit_of(pod: KubePod | None, *, has_run: bool, stop_asked: bool, cause: str = "") -> ExitRecord:

@@ -157,8 +157,7 @@ class KubeRuns:
             self._fail(run, failure, cause)
         elif run.is_stopping:
             self._delete(run, 1 if run.failure else None)
-        for pod in run.pods:
-            self.look_at(run, pod, self.seen.get(pod))
+        self._look_at_all(run)
         self.advance(run)
 
     def _fail(self, run: KubeRun, failure: str, cause: str = "") -> None:
@@ -212,8 +211,7 @@ class KubeRuns:
         if not run.is_starting and not run.has_gone and not run.is_stopping and self._is_partial(run):
             self.start_again(run)
             return
-        for pod in run.pods:
-            self.look_at(run, pod, self.seen.get(pod))
+        self._look_at_all(run)
         if run.is_stopping and not run.is_over and not run.is_starting:
             self._delete(run)
         self.advance(run)
@@ -243,16 +241,23 @@ class KubeRuns:
         found = self.by_job.get(job)
         return [found] if found is not None else [run for run in self.by_job.values() if as_word(run.job_id) == job]
 
+    def _look_at_all(self, run: KubeRun) -> None:
+        """A pod that has not been seen may be there, because the watch is behind, unless it vanished or has run."""
+        for name in run.pods:
+            if name in self.seen or name in run.vanished or run.has_gone:
+                self.look_at(run, name, self.seen.get(name))
+
     def look_again(self, run: KubeRun, name: str, pod: KubePod | None) -> None:
         self.look_at(run, name, pod)
         self.advance(run)
 
     def look_at(self, run: KubeRun, name: str, pod: KubePod | None) -> None:
         task = run.pods[name]
-        if task.phase is Phase.GONE or name in run.ending or (run.is_starting and pod is None):
+        if run.is_starting:  # an exit now would let the pod go, and the start would create it again
+            (run.vanished.add if pod is None else run.vanished.discard)(name)
             return
-        if pod is None and not (run.has_gone or run.is_stopping):
-            return  # It was not created yet.
+        if task.phase is Phase.GONE or name in run.ending:
+            return
         if pod is None:
             self._store_exit(run, name, None)
             return
@@ -288,8 +293,7 @@ class KubeRuns:
                 self.persist(lambda: copy_log(self.api, name, task.path / "log"))
             write_durable(task.path / "exit.json", record)
             self.post(self._on_exit, run, name)
-            if pod is not None:
-                self.persist(lambda: self.starter.remove(name))
+            self.persist(lambda: self.starter.remove(name))
 
         self.pool.submit(self._guarded, work, name)
 
