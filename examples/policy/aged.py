@@ -15,6 +15,8 @@ from skep.policies import Order
 class Aged(Order):
     """Ties go by submission time, as in every order."""
 
+    jumps = True  # see `changes_at`
+
     def __init__(self, wait_s: float = 86400.0) -> None:
         self.wait_s = wait_s
 

@@ -33,6 +33,9 @@ NOTEBOOK = "notebook.py"
 NAMED: dict[str, type] = {}
 """Such classes by the name in their spec."""
 
+PLANNER_DEFAULTS: dict[str, object] = {"name": "", "round_s": 0.0, "drifts": False, "why_never": lambda view, job: ""}
+"""What a planner in a user's file may leave out, beside its needs."""
+
 
 def build_own(spec: str, setting: Setting) -> Planner:
     file, _, rest = spec.partition(".py:")
@@ -45,10 +48,11 @@ def build_own(spec: str, setting: Setting) -> Planner:
     except (Exception, SystemExit) as error:
         raise InputError(f"{file}.py: {name}({own.for_class}) failed: {type(error).__name__}: {error}") from error
     if hasattr(made, "plan"):
-        made.name = getattr(made, "name", name)
-        made.why_never = getattr(made, "why_never", lambda view, job: "")
-        made.round_s = round_of(spec, setting, getattr(made, "round_s", 0.0))
-        made.drifts = getattr(made, "drifts", False)
+        for attribute, default in PLANNER_DEFAULTS.items():
+            if not hasattr(made, attribute):
+                setattr(made, attribute, default)
+        made.name = made.name or name
+        made.round_s = round_of(spec, setting, made.round_s)
         made.declared = declared
         made.needs_in = lambda vc: declared
         return made  # type: ignore[no-any-return]  # a user's class: only `plan` is known

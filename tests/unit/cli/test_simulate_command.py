@@ -78,6 +78,8 @@ class NotANumber(Order):
         return (0, math.nan)
 
 class Now(Good):
+    jumps = True
+
     def changes_at(self, job, now_s):
         return now_s
 

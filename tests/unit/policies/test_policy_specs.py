@@ -273,6 +273,13 @@ def test_a_file_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
         build_planner(f"{path}:Mine", SETTING)
 
 
+def test_an_order_that_does_not_declare_what_it_has_is_told_what_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "silent.py"
+    path.write_text("from skep.policies import Order\nclass Mine(Order):\n    def changes_at(self, job, now_s): ...\n")
+    with pytest.raises(InputError, match=r"silent\.py is broken: .* has the method changes_at: declare `jumps = True`"):
+        build_planner(f"{path}:Mine", SETTING)
+
+
 def test_an_error_while_it_runs_names_the_line(own: str) -> None:
     from skep.experiments.simulate import Experiment
 

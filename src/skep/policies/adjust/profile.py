@@ -33,6 +33,8 @@ LOOK_S = 100.0
 class PredictedService(Shortest):
     """Least predicted duration × GPUs first; jobs that are to be profiled are in a line of their own."""
 
+    has_groups = True
+
     def __init__(self, estimate: Duration, partition: Partition) -> None:
         super().__init__(estimate, by_size=True)
         self.partition = partition

@@ -8,7 +8,7 @@ pending job needs room.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from skep.core.plan import Plan
@@ -65,13 +65,22 @@ TRAITS = {
     "group_key": "ranks_groups",
     "refuses": "may_refuse",
 }
-"""The methods that an order may have or do without, and the trait that says so."""
+"""The methods that an order may have or do without, and the trait that declares it."""
+
+
+def check_traits(part: type, base: type, traits: Mapping[str, str]) -> None:
+    """A method without its declaration would never be called; a declaration without the method would cost time."""
+    for method, trait in traits.items():
+        has_method = getattr(part, method) is not getattr(base, method)
+        if has_method != getattr(part, trait):
+            has = "has" if has_method else "lacks"
+            raise TypeError(f"{part.__name__} {has} the method {method}: declare `{trait} = {has_method}`")
 
 
 class Order:
     """The smallest key goes first. Priorities precede keys; ties go by submission time, then row of the trace.
 
-    Traits describe an order. Those below follow from the methods that its class has (`TRAITS`).
+    Traits describe an order, as data. Those of `TRAITS` are checked against the methods of its class.
     """
 
     hears_starts: ClassVar[bool] = False
@@ -96,8 +105,7 @@ class Order:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for method, trait in TRAITS.items():
-            setattr(cls, trait, getattr(cls, method) is not getattr(Order, method))
+        check_traits(cls, Order, TRAITS)
 
     moves = STANDS
     """How the key of a running job changes between jumps."""

@@ -62,6 +62,8 @@ class Promises(Order):
     """Jobs that have less than they are promised in their present hour first, the one that must run soonest before the
     others; then the most under-served."""
 
+    hears_stops = hears_ends = jumps = True
+
     def __init__(
         self, tiers: dict[str, int], *, restart_s: float, lend_s: float = math.inf, round_s: float = 0.0
     ) -> None:

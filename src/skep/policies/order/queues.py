@@ -59,6 +59,8 @@ class Queues(Order):
     many times its executed time, both since the last promotion, returns to the first queue with its counters at zero;
     0: never."""
 
+    hears_starts = hears_stops = hears_ends = settles = jumps = True
+
     def __init__(
         self,
         limits: tuple[float, ...],

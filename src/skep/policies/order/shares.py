@@ -24,6 +24,8 @@ NOTHING: Amounts = (0, 0, 0)
 class ByUse(Order):
     """First come, first served within a group; groups by what they hold."""
 
+    hears_starts = hears_stops = True
+
     def attach(self, view: View) -> None:
         self.used: dict[Hashable, Amounts] = {}
         self.capacity = capacity_of(view.cluster)
@@ -54,6 +56,8 @@ class ByUse(Order):
 
 class DominantShare(ByUse):
     """The group with the smallest dominant share for its weight goes first (progressive filling, by whole gangs)."""
+
+    has_groups = ranks_groups = True
 
     def __init__(self, weights: Weights = EQUAL_WEIGHTS) -> None:
         self.weights = weights
@@ -90,6 +94,8 @@ class CapacityQueues(ByUse):
     Quotas are given, equal, or in proportion to what each VC has used so far, as seen: a run counts when it has ended
     or changed. A new VC counts as an average one.
     """
+
+    has_groups = ranks_groups = may_refuse = True
 
     def __init__(self, quotas: str | dict[str, float], vcs: tuple[str, ...] = ()) -> None:
         self.kind = quotas

@@ -11,6 +11,8 @@ from skep.policies.place.base import Picks, Place
 class Around(Place):
     """Delegates everything to the inner placement."""
 
+    has_keys = jumps = True
+
     def __init__(self, beneath: Place) -> None:
         self.beneath = beneath
 

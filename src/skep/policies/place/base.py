@@ -21,6 +21,7 @@ from skep.core.share import EXCLUSIVE, MODES
 from skep.core.standstill import Standstills
 from skep.core.tasks import needs, times
 from skep.core.view import ClusterView, JobView, NodeView, PoolView, View
+from skep.policies.order.base import check_traits
 
 Picks = list[tuple[NodeView, int]]
 """Nodes, and the number of tasks on each."""
@@ -44,7 +45,7 @@ class Place:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.has_keys, cls.jumps = cls.key is not Place.key, cls.changes_at is not Place.changes_at
+        check_traits(cls, Place, {"key": "has_keys", "changes_at": "jumps"})
 
     needs: frozenset[Need] = frozenset()
     """What it reads of `view.knowledge`."""

@@ -24,6 +24,7 @@ class SkewGated(Place):
     """Consolidate the models that need it, let the others fill the gaps (Tiresias). Without a model: not skewed."""
 
     name = "skew-gated"
+    has_keys = True
 
     def __init__(self) -> None:
         self.skewed = Consolidate()
@@ -51,6 +52,8 @@ class Relaxed(Place):
 
     Racks and nodes are tried so that as few nodes as possible are used.
     """
+
+    has_keys = jumps = True
 
     def __init__(self, inner: Place, patience: tuple[float, ...]) -> None:
         self.inner = inner

@@ -39,6 +39,8 @@ NOTHING_KEPT = contextlib.nullcontext()
 class LeastBorrowed(ByUse):
     """The VC that has borrowed the fewest GPUs goes first."""
 
+    has_groups = ranks_groups = True
+
     def group(self, job: JobView) -> Hashable:
         return job.spec.vc
 
