@@ -182,7 +182,7 @@ class Waits:
     @property
     def is_fragmented(self) -> bool:
         """True if a job waits although enough GPUs are free for it."""
-        return bool(self.fragmented) and any(waiting.jobs for waiting in self.fragmented.values())
+        return any([waiting.jobs for waiting in self.fragmented.values()])
 
     def drop(self, prefix: str) -> list[Waiting]:
         """Drop the scopes with that prefix, which are no longer used."""

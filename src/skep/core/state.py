@@ -95,9 +95,8 @@ class State:
             HANDLERS[type(event)](self, event)
         return settle_nodes(self) if self.health.is_told or self.health.crowded else False
 
-    def commit(self, plan: Plan) -> None:
-        """What the plan decides becomes the wanted state. The planner has seen everything so far."""
-        commit(self, plan)
+    commit = commit
+    """What the plan decides becomes the wanted state. The planner has seen everything so far."""
 
     def send(self) -> list[Action]:
         """Book what is due as sent, and return it for the engine."""

@@ -195,6 +195,7 @@ class Moving:
             self.is_steady
             and not self.has_removed
             and self.standing is not None
+            and self.standing.now_s == view.now_s
             and self.standing == self._standing(view)
             and not (trigger.started or trigger.withdrawn)
         )

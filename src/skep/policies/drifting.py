@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import math
+import operator
 from collections.abc import Iterable, Iterator
 
 from skep.core.view import JobView
@@ -41,6 +42,8 @@ class Drifter:
 
 Item = tuple[int, Key, int, Drifter]
 """(rank, level, seq, drifter)."""
+
+DRIFTER_OF = operator.itemgetter(3)
 
 
 class Drifting(Moving):
@@ -191,8 +194,10 @@ class Drifting(Moving):
             if drifter.ceiling != key or drifter.passes_s <= now_s:
                 drifter.passes_s, drifter.behind_s = order.passes(drifter.entry[3], key, now_s)
                 drifter.ceiling = key
-            first_s = min(first_s, drifter.passes_s)
-            sure_s = min(sure_s, drifter.behind_s)
+            if drifter.passes_s < first_s:
+                first_s = drifter.passes_s
+            if drifter.behind_s < sure_s:
+                sure_s = drifter.behind_s
         self._set_quiet(heads, min(first_s, sure_s), now_s)
         return first_s
 
@@ -209,7 +214,7 @@ class Drifting(Moving):
             first = bisect.bisect_left(self.items, (rank,))
             passing = bisect.bisect_left(self.items, (rank, level_of(self.order, keys[0])), first)
             after = bisect.bisect_left(self.items, (rank + 1,), passing)
-            drifters += [item[3] for item in self.items[first:passing]]
+            drifters += map(DRIFTER_OF, self.items[first:passing])
             found += [keys[0]] * (passing - first)
             for item in self.items[passing:after]:
                 following = self._following(item[3], keys, now_s)

@@ -176,8 +176,9 @@ class Walker:
         """Jobs that were preempted at this instant, and now wait, may stop others that were started at it before, as
         soon as those run. (Where keys do not rise, `may_stop` notes it.)"""
         order, now_s, entries = self.order, view.now_s, self.roster.pending.entries
-        launching = [job for job in self.given if job.decided_s == now_s and job.state is LAUNCHING]
-        for waiting in [entries[job.seq][1] for job in fresh if job.seq in entries] if launching else ():
+        behind = [entries[job.seq][1] for job in fresh if job.seq in entries]
+        launching = [job for job in self.given if job.decided_s == now_s and job.state is LAUNCHING] if behind else []
+        for waiting in behind if launching else ():
             cutoff = order.cutoff(waiting[3], waiting[1])
             if any((job.rank, order.running_key(job, now_s), job.seq) > cutoff for job in launching):
                 self.roster.running.has_spared = True
@@ -195,6 +196,8 @@ class Walker:
 
     def _all_heads(self, view: View) -> list[LineHead]:
         pending, pools = self.roster.pending, view.cluster.pools
+        if not pending.active:
+            return []
         if len(pools) == 1 and not pending.odd:
             free = pools[0].free
             return [LineHead(line, line.entries[0], line.gpus - free) for line in pending.active.values()]
