@@ -7,8 +7,8 @@
     preempt    who makes room?             running jobs that may be stopped for a pending one
     adjust     what else may be changed?   after the walk: move, resize, suspend, pack
 
-The jobs of a pipeline are in its `Roster`, the walk is in the `Walker`. Beside them there are `reasons.py` (why jobs
-wait) and `reasons.py` (which requests could ever run). All of it follows from the state.
+The jobs of a pipeline are in its `Roster`, the walk is in the `Walker`. `reasons.py` has why jobs wait, and which
+requests could ever run. All of it follows from the state.
 """
 
 from __future__ import annotations

@@ -142,6 +142,15 @@ def test_no_switch_is_to_spare_where_no_node_is() -> None:
     assert bound(cells, granted(cells, "a", "gpu"), but_for("0/n0/0/1")) is None
 
 
+def test_the_switches_of_a_node_to_spare_are_to_spare() -> None:
+    """The free GPU is bad and no switch is free, but one of the second node may be split."""
+    cells = Cells(layout(nodes=2, a="1 gpu", b="1 gpu", c="1 switch"))
+    use(cells, "b", "gpu", "0/n0/0/0")
+    use(cells, "c", "switch", "0/n0/1/2", "0/n0/1/3")
+    assert bound(cells, granted(cells, "a", "gpu")) == ["0/n0/0/1"]
+    assert bound(cells, granted(cells, "a", "gpu"), but_for("0/n0/0/1")) == ["0/n1/0/0"]
+
+
 @pytest.mark.parametrize(("steps", "is_found"), [(3, True), (2, False)])
 def test_a_search_may_make_so_many_attempts(steps: int, is_found: bool) -> None:
     """One for the node and one for each of its two switches."""

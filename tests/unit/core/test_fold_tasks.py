@@ -72,7 +72,10 @@ def test_what_does_not_concern_a_launch_changes_nothing(world: ByHand, event: Ev
 def test_reports_of_an_earlier_launch_are_stale(world: ByHand) -> None:
     world.decide(lambda plan: plan.stop(world["a"], "b"))
     world.apply(TasksExited("a", Exit.PREEMPTED, 5.0, 1), at_s=20.0)
-    world.start("a", gpus(0, 0b10))
+    world.decide(lambda plan: plan.start(world["a"], gpus(0, 0b10)))
+    world.apply(TasksStarted("a", 1.0, 20.0, 1))
+    assert world["a"].state is JobState.LAUNCHING
+    world.apply(TasksStarted("a", 1.0, 20.0, 2))
     assert world["a"].held_launch == 2
     world.apply(TasksExited("a", Exit.FINISHED, 9.0, 1), at_s=30.0)
     assert world["a"].state is JobState.RUNNING
@@ -189,9 +192,9 @@ def test_a_resumed_job_has_what_is_left_of_its_limit(world: ByHand) -> None:
     world.suspend("a")
     world.apply(TasksSuspended("a", 15.0, launch=1), at_s=30.0)
     world.decide(lambda plan: plan.resume(world["a"]))
-    world.apply(TasksResumed("a", 15.0, 0.5, 52.0, 1), at_s=50.0)
+    world.apply(TasksResumed("a", 14.0, 0.5, 52.0, 1), at_s=50.0)
     a = world["a"]
-    assert (a.held_gpus, a.rate, a.work_s, a.progress_since_s, a.held_since_s) == (1, 0.5, 15.0, 52.0, 50.0)
+    assert (a.held_gpus, a.rate, a.work_s, a.progress_since_s, a.held_since_s) == (1, 0.5, 14.0, 52.0, 50.0)
     assert (world.state.timers.next_s, world.state.due(130.0)[0].kind) == (130.0, LIMIT)
 
 
@@ -238,6 +241,13 @@ def test_the_measured_share_of_its_gpus_is_that_of_the_present_run(world: ByHand
     assert a.share is None
 
 
+def test_a_job_is_busy_with_the_share_that_it_had_at_each_time(world: ByHand) -> None:
+    """All of its GPU for 10 s, half of it for another 10."""
+    world.apply(ProgressReported("a", launch=1, share=0.5), at_s=20.0)
+    world.apply(TasksExited("a", Exit.PREEMPTED, 15.0, 1), at_s=30.0)
+    assert (world["a"].service_gpu_s, world["a"].busy_gpu_s) == (15.0, 15.0)
+
+
 def test_a_start_that_took_long_wakes_those_who_were_refused_because_of_it() -> None:
     world = ByHand(job(2, id="a"), job(id="b"))
     world.decide(lambda plan: plan.start(world["a"], Allocation((Slice(0, 0b1, tasks=2),), 1)))
@@ -245,6 +255,14 @@ def test_a_start_that_took_long_wakes_those_who_were_refused_because_of_it() -> 
     assert (trigger.nodes_changed, world["a"].gpu_count, world["a"].share) == (True, 1, 0.5)
     world.decide(lambda plan: plan.start(world["b"], gpus(1, 0b1)))
     assert not world.apply(TasksStarted("b", 1.0, 5.0, 1)).nodes_changed, "in the same instant none was refused"
+
+
+def test_a_start_on_a_part_of_a_gpu_tells_that_its_neighbours_are_slower() -> None:
+    world = ByHand(job(1, id="a", gpu_milli=500), job(id="b"))
+    world.decide(lambda plan: plan.start(world["a"], Allocation((Slice(0, 0b1, milli=500),), 0.5)))
+    assert world.apply(TasksStarted("a", 1.0, 0.0, 1)).is_slowed
+    world.decide(lambda plan: plan.start(world["b"], gpus(1, 0b1)))
+    assert not world.apply(TasksStarted("b", 1.0, 0.0, 1)).is_slowed
 
 
 def test_a_job_that_has_moved_and_is_to_be_suspended_meanwhile_is_sent_that() -> None:

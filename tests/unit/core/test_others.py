@@ -100,6 +100,8 @@ def test_shares_of_others_leave_the_rest_of_a_gpu() -> None:
     assert node.others_mask == 0b0001
     assert run.state.cluster.by_name["b"].others_mask == 0
     assert run.state.cluster.neighbours(Allocation((Slice(0, 0b0001, 400),), 0.4), 7) == []
+    run.state.cluster.take(Allocation((Slice(0, 0b0011, 400),), 0.8), 7)
+    assert node.others_mask == 0b0001  # a job beside them makes no GPU theirs, and takes none from them
 
 
 def test_counted_gpus_are_booked_on_any_free_ones_and_stay_there() -> None:
