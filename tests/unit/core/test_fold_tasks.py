@@ -186,6 +186,8 @@ def test_suspension_stops_the_clocks_and_the_limit(world: ByHand) -> None:
     assert a.work_s == 15.0, "a duplicate"
     world.apply(ProgressReported("a", work_s=50.0, launch=1))
     assert a.work_s == 15.0, "it was suspended by then"
+    world.apply(TasksExited("a", Exit.STOPPED, 15.0, 1), at_s=50.0)
+    assert (a.run_s, a.service_gpu_s) == (20.0, 20.0)
 
 
 def test_a_resumed_job_has_what_is_left_of_its_limit(world: ByHand) -> None:
@@ -195,6 +197,7 @@ def test_a_resumed_job_has_what_is_left_of_its_limit(world: ByHand) -> None:
     world.apply(TasksResumed("a", 14.0, 0.5, 52.0, 1), at_s=50.0)
     a = world["a"]
     assert (a.held_gpus, a.rate, a.work_s, a.progress_since_s, a.held_since_s) == (1, 0.5, 14.0, 52.0, 50.0)
+    assert not world.state.orders.dirty, "it is where it is wanted"
     assert (world.state.timers.next_s, world.state.due(130.0)[0].kind) == (130.0, LIMIT)
 
 

@@ -15,6 +15,7 @@ from skep.core.timers import LIMIT, PLAN, Timer
 
 def test_events_and_decisions_make_a_later_version() -> None:
     world = ByHand(job(id="a"))
+    assert (world.state.version, world.state.event_count, world.state.decision_count) == (1, 1, 0)
     version = world.state.version
     world.apply(JobSubmitted(JobSpec("b", (gpu_shape(1),))))
     assert world.state.version == version + 1

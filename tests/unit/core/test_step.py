@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from tests.support import cluster
 
@@ -111,6 +113,14 @@ class Restless(Noting):
         plan = super().plan(view, memory, trigger)
         plan.wake(view.now_s + self.after_s)
         return plan
+
+
+def test_a_wake_up_time_is_a_number() -> None:
+    planner = Restless()
+    planner.after_s = math.nan
+    scheduler = Scheduler(State(cluster("1x2")), planner)
+    with pytest.raises(InvariantBroken, match="its wake-up time is not a number"):
+        scheduler.step(0.0, [submitted("a")])
 
 
 def test_only_wake_ups_in_a_row_without_a_decision_are_in_vain() -> None:
