@@ -186,6 +186,11 @@ def test_jobs_share_the_gpus_and_a_fixed_one_keeps_its_size() -> None:
     assert held(World(jobs, cluster("2x4"), "pollux:restart=0"))[240.0] == {"a": 2, "b": 2, "c": 4}
 
 
+def test_a_job_whose_smallest_size_does_not_fit_runs_as_it_asked() -> None:
+    world = World(trace(job(1, min_gpus=2, max_gpus=4, work=100, id="a")), cluster("1x1"), "pollux")
+    assert held(world)[0.0] == {"a": 1}
+
+
 PLACEMENTS = """placement,local_bsz,step_time,sync_time
 1,10,1.0,0.0
 1,20,1.1,0.0

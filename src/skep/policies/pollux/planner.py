@@ -289,7 +289,7 @@ class Pollux(JointPlanner):
         shapes: Sequence[Shape] = job.shapes
         if is_divisible(job.shapes[0]):
             least = self._sizes(view, job, NOTHING_SHOWN)[0]
-            shapes = (self._wish(job, GivenPlace({0: least})).shape,)
+            shapes = (self._wish(job, GivenPlace({0: least})).shape, *job.shapes)
         for shape in shapes:
             seat = self.place.find(view.cluster, plan, job, shape, view.now_s)
             if seat is not None:
