@@ -123,6 +123,7 @@ class Lent:
         plan = self.state.new_plan()
         wake_s = self.throttle.adjust(self.state, plan, Trigger(), SimpleNamespace(seats=self.seats))  # type: ignore[arg-type]
         self.state.commit(plan)
+        self.state.send()
         return self.state.jobs["guest"].limit_milli, wake_s
 
 
