@@ -150,7 +150,7 @@ class Load:
                     return time.perf_counter() - began
                 if process.poll() is not None:
                     sys.exit((self.folder / "scheduler.log").read_text()[-2000:])
-                time.sleep(0.05)
+                time.sleep(0.5)  # each look is a list of all these pods, which keeps the API server busy
         finally:
             process.kill()
             process.wait()

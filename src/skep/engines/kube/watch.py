@@ -6,6 +6,7 @@ the server no longer has (410) means a new list; what vanished in between is rep
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -34,8 +35,8 @@ class HasMeta(Protocol):
 Item = TypeVar("Item", bound=HasMeta)
 
 
-class WatchError(msgspec.Struct, frozen=True):
-    """The last line of a watch that the server gives up."""
+class WatchError(msgspec.Struct, frozen=True, tag_field="type", tag="ERROR"):
+    """The last line of a watch that the server gives up. Its object is a `Status`, of another form than the others."""
 
     object: ErrorCode
 
@@ -140,10 +141,7 @@ class KubeWatch(Generic[Item]):
         if self._closing.is_set():
             self._stream.close()
         for line in self._stream.lines():
-            change = self._change.decode(line)
-            if change.type == "ERROR":
-                code = msgspec.json.decode(line, type=WatchError).object.code
-                raise ApiError(code, "", "the watch ended with an error")
+            change = self._decode(line)
             meta: ObjectMeta = change.object.metadata
             version = meta.resource_version or version
             if change.type in ("ADDED", "MODIFIED"):
@@ -152,3 +150,11 @@ class KubeWatch(Generic[Item]):
                 self.items[self._key(meta)] = change.object
                 self._put(self._key(meta), None)
         return version
+
+    def _decode(self, line: bytes) -> Any:
+        with contextlib.suppress(msgspec.ValidationError):
+            change = self._change.decode(line)
+            if change.type != "ERROR":
+                return change
+        error = msgspec.json.decode(line, type=WatchError)  # fails too if it is none
+        raise ApiError(error.object.code, "", "the watch ended with an error")

@@ -6,12 +6,14 @@ import json
 import threading
 from typing import Any
 
+import pytest
+
 from skep.engines.kube.objects import KubePod
 from skep.engines.kube.watch import KubeWatch
 
 BOOKMARK = {"kind": "Pod", "metadata": {"resourceVersion": "7"}, "spec": {"containers": None}, "status": {}}
 """As API servers send it."""
-EXPIRED = {"kind": "Status", "metadata": {}, "code": 410, "reason": "Expired"}
+EXPIRED = {"kind": "Status", "metadata": {}, "status": "Failure", "code": 410, "reason": "Expired"}
 
 
 def pod(name: str, version: str) -> dict[str, Any]:
@@ -64,8 +66,9 @@ def test_a_bookmark_is_where_the_next_watch_begins() -> None:
     assert list(made.items) == ["a"]
 
 
-def test_a_version_that_is_gone_means_another_list() -> None:
+def test_a_version_that_is_gone_means_another_list(caplog: pytest.LogCaptureFixture) -> None:
     script, made, seen = watch([("MODIFIED", pod("b", "6")), ("ERROR", EXPIRED)])
     assert script.versions[:2] == ["5", "5"]
     assert made.lists == 2
+    assert not caplog.records
     assert seen == ["a", "b", "-b"]
