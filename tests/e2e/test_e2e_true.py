@@ -165,4 +165,4 @@ def test_neighbours_on_the_map_have_different_colours(page: Page, stage: Scene) 
 
 def test_curves_over_time_say_that_their_values_are_means(page: Page) -> None:
     page.goto("/")
-    expect(page.locator(".card", has_text="Over time").locator(".note")).to_have_text("Means over 30 s.")
+    expect(page.locator(".card .note", has_text="Means over")).to_have_text("Means over 30 s.")

@@ -204,7 +204,8 @@ def test_short_jobs_cannot_pass_a_quota_between_two_looks(served: Callable[[str,
             continue
         break
     assert number < 20  # 20.5 MiB are allowed, and what ends within a second is not measured yet
-    assert "could not be started yet: the files of all jobs of user " in found["reason"]
+    # It waits, or on a slow machine the first look finds more than is allowed and ends the one that grew most.
+    assert "the files of all jobs of user " in found["reason"]
     assert "20.5 MiB are allowed" in found["reason"]
     other = {"name": "other", "command": "true"}
     answer = httpx.post(f"{server.url}/jobs", json=other, headers={"X-Skep-User": "bob"}, timeout=60)
