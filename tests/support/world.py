@@ -214,3 +214,15 @@ def brief(value: object) -> str:
         if found != field.default
     ]
     return f"{type(value).__name__}({', '.join(shown)})"
+
+
+def held_after(world: World) -> dict[float, dict[str, float]]:
+    """The GPUs that every job held after each moment of a run."""
+    course = world.begin()
+    found: dict[float, dict[str, float]] = {}
+
+    def look(at_s: float, events: list[Event]) -> None:
+        found[at_s] = {each.id: each.held_gpus for each in course.state.jobs.values() if each.held_gpus}
+
+    course.finish(look)
+    return found

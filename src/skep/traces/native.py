@@ -129,7 +129,7 @@ _CHECKS: dict[str, Callable[[str, str], Any]] = {
 }
 OPTIONAL = tuple(_CHECKS)
 _SIMPLE = frozenset({"vc", "user", "model", "priority", "weight", "deadline_s", "steps", "epochs"})
-"""Columns whose cells are fields of the spec as they are, whatever is in the others."""
+"""Columns whose cells become fields of the spec directly: no other column changes their meaning."""
 
 
 def _parser(columns: Columns) -> RowParser:

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from tests.support import World, cluster, job, node, role, trace
-from tests.support.world import WorldCourse
+from tests.support.world import WorldCourse, held_after
 
 from skep.clusters import read_layout
-from skep.core.events import Event
 from skep.core.job import JobState
 from skep.core.knowledge import SpeedKey
 from skep.core.progress import Report
@@ -28,18 +27,6 @@ def elastic(gpus: int, low: int, high: int, **more: Any) -> TraceJob:
     return job(gpus, min_gpus=low, max_gpus=high, **more)
 
 
-def sizes(world: World) -> dict[float, dict[str, float]]:
-    """What every job held after each moment at which something changed."""
-    course = world.begin()
-    found: dict[float, dict[str, float]] = {}
-
-    def look(at_s: float, events: list[Event]) -> None:
-        found[at_s] = {each.id: each.held_gpus for each in course.state.jobs.values() if each.held_gpus}
-
-    course.finish(look)
-    return found
-
-
 def rows(course: WorldCourse) -> dict[str, JobRow]:
     return {row.job_id: row for row in course.rows()}
 
@@ -49,7 +36,7 @@ def test_it_grows_into_what_is_idle_and_shrinks_for_who_comes() -> None:
         trace(elastic(4, 1, 8, work=1000, id="a"), elastic(4, 1, 8, work=500, at=100, id="b")), cluster("1x8"), FREE
     )
     # a has all 8 and does 200 s of its work; then the shorter b stays two steps ahead, as speeds are in proportion.
-    assert sizes(world) == {0: {"a": 8}, 100: {"a": 3, "b": 5}, 500: {"a": 8}, 750: {}}
+    assert held_after(world) == {0: {"a": 8}, 100: {"a": 3, "b": 5}, 500: {"a": 8}, 750: {}}
     found = rows(finished(world))
     assert (found["a"].resizes, found["a"].preemptions, found["a"].migrations) == (2, 0, 0)
     assert found["b"].finish_s == 500
@@ -96,11 +83,11 @@ def test_a_resize_costs_a_restart() -> None:
 def test_what_brings_less_than_a_restart_is_not_done() -> None:
     jobs = (elastic(1, 1, 2, work=100, id="a"), job(1, work=10, id="b"))
     grows = World(trace(*jobs), cluster("1x2"), "afs-l:restart=44,horizon=1000")
-    assert sizes(grows) == {0: {"a": 1, "b": 1}, 10: {"a": 2}, 55: {}}  # 90 s left, of which half are gained
+    assert held_after(grows) == {0: {"a": 1, "b": 1}, 10: {"a": 2}, 55: {}}  # 90 s left, of which half are gained
     stays = World(trace(*jobs), cluster("1x2"), "afs-l:restart=46,horizon=1000")
-    assert sizes(stays) == {0: {"a": 1, "b": 1}, 10: {"a": 1}, 100: {}}
+    assert held_after(stays) == {0: {"a": 1, "b": 1}, 10: {"a": 1}, 100: {}}
     short = World(trace(*jobs), cluster("1x2"), "afs-l:restart=44,horizon=50")
-    assert sizes(short) == {0: {"a": 1, "b": 1}, 10: {"a": 1}, 100: {}}
+    assert held_after(short) == {0: {"a": 1, "b": 1}, 10: {"a": 1}, 100: {}}
 
 
 def test_jobs_without_a_range_run_shortest_first_and_preempt() -> None:
@@ -112,12 +99,12 @@ def test_jobs_without_a_range_run_shortest_first_and_preempt() -> None:
 
 def test_shrinking_goes_before_stopping() -> None:
     jobs = (elastic(2, 1, 3, work=100, id="a"), job(1, work=1000, id="long"), job(1, work=10, at=1, id="new"))
-    assert sizes(World(trace(*jobs), cluster("1x4"), FREE))[1] == {"a": 2, "long": 1, "new": 1}
+    assert held_after(World(trace(*jobs), cluster("1x4"), FREE))[1] == {"a": 2, "long": 1, "new": 1}
 
 
 def test_a_higher_priority_takes_its_share_from_a_shorter_job() -> None:
     jobs = (job(2, work=10, id="short"), job(2, work=1000, at=1, priority=5, id="prod"))
-    assert sizes(World(trace(*jobs), cluster("1x2"), FREE))[1] == {"prod": 2}
+    assert held_after(World(trace(*jobs), cluster("1x2"), FREE))[1] == {"prod": 2}
 
 
 def test_a_higher_priority_gets_its_cpus_too() -> None:

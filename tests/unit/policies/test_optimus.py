@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import World, cluster, job, trace
+from tests.support.world import held_after
 
-from skep.core.events import Event
 from skep.core.model import gpu_shape
 from skep.core.plan import Plan
 from skep.policies.optimus import Sized, share_out
@@ -71,23 +71,11 @@ def elastic(gpus: int, low: int, high: int, **more: Any) -> TraceJob:
     return job(gpus, min_gpus=low, max_gpus=high, **more)
 
 
-def held(world: World) -> dict[float, dict[str, float]]:
-    """What every job held after each moment."""
-    course = world.begin()
-    found: dict[float, dict[str, float]] = {}
-
-    def look(at_s: float, events: list[Event]) -> None:
-        found[at_s] = {each.id: each.held_gpus for each in course.state.jobs.values() if each.held_gpus}
-
-    course.finish(look)
-    return found
-
-
 def test_a_gpu_goes_where_it_saves_most() -> None:
     jobs = trace(elastic(1, 1, 8, work=300, id="a"), elastic(1, 1, 8, work=3000, id="b"))
     world = World(jobs, cluster("1x8"), "optimus:round_s=0,restart=0")
     # Times fall as 300 / n and 3000 / n: the second GPU of a saves 150 s, the seventh of b 71 s, its sixth 100 s.
-    assert held(world)[0.0] == {"a": 2, "b": 6}
+    assert held_after(world)[0.0] == {"a": 2, "b": 6}
 
 
 @pytest.mark.parametrize(("restart", "expected"), [(10, 8), (60, 4)], ids=["worth it", "not worth it"])
@@ -95,13 +83,13 @@ def test_growing_must_bring_more_than_a_restart_costs(restart: int, expected: in
     jobs = trace(elastic(4, 4, 8, work=100, id="a"), job(4, work=5, id="b"))
     world = World(jobs, cluster("1x8"), f"optimus:round_s=0,restart={restart}")
     # When b ends, a has 95 s left on 4 GPUs: four more save 47.5 s.
-    assert held(world)[5.0] == {"a": expected}
+    assert held_after(world)[5.0] == {"a": expected}
 
 
 def test_jobs_are_stopped_only_if_there_are_more_of_them_than_gpus() -> None:
     jobs = trace(elastic(1, 1, 2, work=100, id="a"), elastic(1, 1, 2, work=100, id="b", at=10, priority=5))
     world = World(jobs, cluster("1x1"), "optimus:round_s=0")
-    assert held(world)[10.0] == {"b": 1}
+    assert held_after(world)[10.0] == {"b": 1}
 
 
 @pytest.mark.parametrize(("name", "expected"), [("even", [3, 3]), ("roomiest", [4, 2])])

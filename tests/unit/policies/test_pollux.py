@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import World, cluster, job, trace
+from tests.support.world import held_after
 
 from skep.core.errors import InputError
-from skep.core.events import Event
 from skep.core.knowledge import StepFigures
 from skep.experiments.simulate import Experiment, Options
 from skep.policies.estimate.goodput import (
@@ -163,32 +163,20 @@ def test_a_job_stays_on_one_gpu_type() -> None:
 # The planner --------------------------------------------------------------------------------------------------------
 
 
-def held(world: World) -> dict[float, dict[str, float]]:
-    """What every job held after each moment."""
-    course = world.begin()
-    found: dict[float, dict[str, float]] = {}
-
-    def look(at_s: float, events: list[Event]) -> None:
-        found[at_s] = {each.id: each.held_gpus for each in course.state.jobs.values() if each.held_gpus}
-
-    course.finish(look)
-    return found
-
-
 def test_a_job_doubles_at_most_from_round_to_round() -> None:
     world = World(trace(job(1, min_gpus=1, max_gpus=8, work=1000, id="a")), cluster("1x8"), "pollux:restart=0")
-    seen = held(world)
+    seen = held_after(world)
     assert [seen[at_s]["a"] for at_s in (0.0, 60.0, 120.0, 180.0)] == [1, 2, 4, 8]
 
 
 def test_jobs_share_the_gpus_and_a_fixed_one_keeps_its_size() -> None:
     jobs = trace(*(job(1, min_gpus=1, max_gpus=8, work=1e4, id=name) for name in "ab"), job(4, work=1e4, id="c"))
-    assert held(World(jobs, cluster("2x4"), "pollux:restart=0"))[240.0] == {"a": 2, "b": 2, "c": 4}
+    assert held_after(World(jobs, cluster("2x4"), "pollux:restart=0"))[240.0] == {"a": 2, "b": 2, "c": 4}
 
 
 def test_a_job_whose_smallest_size_does_not_fit_runs_as_it_asked() -> None:
     world = World(trace(job(1, min_gpus=2, max_gpus=4, work=100, id="a")), cluster("1x1"), "pollux")
-    assert held(world)[0.0] == {"a": 1}
+    assert held_after(world)[0.0] == {"a": 1}
 
 
 PLACEMENTS = """placement,local_bsz,step_time,sync_time

@@ -19,7 +19,7 @@ from skep.core.view import JobView
 from skep.policies.adjust.pairs import PACK, packed
 from skep.policies.adjust.slices import on_gpus
 from skep.policies.gavel.book import ShareBook
-from skep.policies.gavel.rounds import NOBODY, ShareRound
+from skep.policies.gavel.rounds import NOT_ENTITLED, ShareRound
 from skep.policies.seats import key_of
 
 ALONE = -1
@@ -146,7 +146,7 @@ class PairedRound(ShareRound):
         self.chosen, self.blocked = {}, set()
         self.hosts: dict[int, int] = {}
         """The job on whose GPUs each other one runs, by seq."""
-        nobody = {seq: [NOBODY] * len(self.free) for seq in self.jobs}
+        no_claims = {seq: [NOT_ENTITLED] * len(self.free) for seq in self.jobs}
         for rank in sorted({job.rank for job in self.jobs.values()}):
             jobs = [job for job in self.jobs.values() if job.rank == rank]
             owed = [(late, -job.seq, column) for job in jobs for late, column in self._late(job)]
@@ -154,7 +154,7 @@ class PairedRound(ShareRound):
             for number in range(len(self.free)):
                 self._admit_owed(number, [(-seq, column) for _, seq, column in owed if column.gpu_type == number])
             for number in range(len(self.free)):
-                self._admit(number, self._unowed(jobs, nobody, number))
+                self._admit(number, self._unowed(jobs, no_claims, number))
 
     def _admit_owed(self, number: int, owed: list[tuple[int, ShareColumn]]) -> None:
         rows = self.shares.jobs

@@ -26,7 +26,8 @@ catch up, so it comes before one that is owed little and a little behind."""
 
 RUNNING = JobState.RUNNING
 Urgency = tuple[float, ...]
-NOBODY: tuple[float, ...] = ()
+NOT_ENTITLED: Urgency = ()
+"""A job that is entitled to no time on a type: no other urgency is lower."""
 
 
 class ShareRound:
@@ -91,17 +92,17 @@ class ShareRound:
         seq = job.seq
         share, speeds = self.shares.of(seq), self.planner.kind(self.view, job).speeds
         if share is None:
-            return [NOBODY] * len(speeds)
+            return [NOT_ENTITLED] * len(speeds)
         times = self.received(job)
         if self.planner.options.is_compat:
             credit_s, behind = self.planner.round_s / 2, self.book.behind.get(seq, self.planner.none)
             return [
-                (part / (credit_s + got), old, part) if speed else NOBODY
+                (part / (credit_s + got), old, part) if speed else NOT_ENTITLED
                 for part, got, old, speed in zip(share, times, behind, speeds, strict=True)
             ]
         passed_s, here = self.view.now_s - self.book.at_s + self.head_s, self.there.get(seq)
         found = [
-            (part * passed_s - got,) if part and speed else NOBODY
+            (part * passed_s - got,) if part and speed else NOT_ENTITLED
             for part, got, speed in zip(share, times, speeds, strict=True)
         ]
         if here is not None:
