@@ -75,6 +75,9 @@ class Calibration:
                 held = holds(Likely(*times), until_s, came_s)
                 values = (came_s, held, job, what, made_s)
                 self.db.execute("UPDATE forecasts SET came_s=?, held=? WHERE job=? AND what=? AND made_s=?", values)
+                if ended[0] is not None:  # nothing more is forecast of it
+                    for each in ("start", "end"):
+                        self._kept.pop((job, each), None)
         self.db.execute("COMMIT")
 
     def judged(self) -> list[Judged]:
