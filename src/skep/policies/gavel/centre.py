@@ -13,7 +13,6 @@ as a sum of squares): at the end of the path the steps would drown in rounding o
 
 from __future__ import annotations
 
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -61,61 +60,64 @@ class Centre(NamedTuple):
 
 
 class _Point:
-    """Slacks and their prices, each as one vector: of the shares, the rows, the types and the needs of the rows."""
+    """Slacks and their prices, each as one vector: of the shares, the rows, the types and the needs of the rows. Shares
+    are types × rows here, so that a row's numbers are summed along the first axis."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        rows, types = self.size = program.gain.shape
+        rows, types = program.gain.shape
+        self.size = types, rows
         cells = rows * types
         self.cells, self.rows = slice(0, cells), slice(cells, cells + rows)
         self.types, self.needs = slice(cells + rows, cells + rows + types), slice(cells + rows + types, None)
         counts = program.counts
         self.demand = counts * program.gpus
         self.squares = self.demand * self.demand
-        self.rewards = counts[:, None] * program.reward
+        self.gain = gain = np.ascontiguousarray(program.gain.T)
+        self.rewards: Array | float = counts * program.reward.T if isinstance(program.reward, np.ndarray) else 0.0
         self.has_t = program.late is not None or bool(program.slope.any())
-        self.weights = np.concatenate([np.repeat(counts, types), counts, np.ones(types), counts])
+        self.weights = np.concatenate([np.tile(counts, types), counts, np.ones(types), counts])
         self.floor: Array | float = 0.0
         """What the products of slacks and prices tend to: 0 but for the needs of a Nash product."""
         if program.is_nash:
             self.floor = np.where(np.arange(len(self.weights)) >= self.needs.start, self.weights, 0.0)
-        self.pairs = [
-            (one, other, program.gain[:, one] - program.gain[:, other])
-            for one, other in itertools.combinations(range(types), 2)
-        ]
         self.behind = np.zeros(rows) if program.late is None else program.late.max() - program.late
         self.ones = np.ones(types)
         """Summing by a product with it is much faster than by `sum` for so few types."""
-        self.apart = program.gain[:, :, None] - program.gain[:, None, :]
+        apart = gain[None] - gain[:, None]
+        alike = np.stack([np.ones_like(gain), gain, gain * gain], 1)
+        self.factors = np.concatenate([alike, gain[:, None] * apart, apart, 0.5 * apart * apart], 1)
+        """What each type's part is multiplied by in the sums of `_Elimination`."""
         self._start()
 
     def _start(self) -> None:
         """Inside all limits, with prices that agree: both stay true up to rounding."""
-        program, (rows, types) = self.program, self.size
-        x = program.start
-        if x is None:
-            x = np.full((rows, types), min(0.5 / types, float((0.5 * program.width / self.demand.sum()).min())))
-        reached = (program.gain * x).sum(1)
+        program, gain, demand = self.program, self.gain, self.demand
+        types = len(gain)
+        if program.start is None:
+            x = np.full(self.size, min(0.5 / types, float((0.5 * program.width / demand.sum()).min())))
+        else:
+            x = np.ascontiguousarray(program.start.T)
+        reached = self.ones @ (gain * x)
         self.t = 0.0
         if program.late is not None:
             self.t = 0.8 * float((reached / np.maximum(1 - self.behind * reached, 1e-12)).min())
         elif self.has_t:
             rising = program.slope > 0
             least = float(((reached - program.base)[rising] / program.slope[rising]).min())
-            self.t = least - max(0.2 * abs(least), 0.1 * float(program.gain.max()))
+            self.t = least - max(0.2 * abs(least), 0.1 * float(gain.max()))
         self.x = x
         self.evaluate()
-        self.slack = np.concatenate([x.ravel(), 1 - x.sum(1), program.width - self.demand @ x, reached - self.need])
+        self.slack = np.concatenate([x.ravel(), 1 - self.ones @ x, program.width - x @ demand, reached - self.need])
         if self.slack[self.needs].min() <= 0:
             raise Unsolved("no shares satisfy the needs of all jobs")
         price = self.weights / self.slack
-        slopes = float((price[self.needs] * self.slope).sum())
+        slopes = float(price[self.needs] @ self.slope)
         scale = 1 / slopes if slopes else 1.0
         price *= 1.0 if program.is_nash else scale
-        pull = program.gain * price[self.needs][:, None] + self.rewards
-        price[self.types] = np.maximum(price[self.types], (2 * pull / self.demand[:, None]).max(0))
-        around = price[self.rows][:, None] + self.demand[:, None] * price[self.types]
-        price[self.cells] = (around - pull).ravel()
+        pull = gain * price[self.needs] + self.rewards
+        price[self.types] = np.maximum(price[self.types], (2 * pull / demand).max(1))
+        price[self.cells] = (price[self.rows] + price[self.types][:, None] * demand - pull).ravel()
         self.price = price
 
     def evaluate(self) -> None:
@@ -147,7 +149,7 @@ class _Point:
         self.price = self.price + near * prices
         if program.late is not None:
             self.evaluate()
-            self.slack[self.needs] = (program.gain * self.x) @ self.ones - self.need
+            self.slack[self.needs] = self.ones @ (self.gain * self.x) - self.need
             self.price /= self.slope @ self.price[self.needs]
 
 
@@ -155,74 +157,60 @@ class _Elimination:
     """The rows of one step eliminated; what is left are the types and `t`."""
 
     def __init__(self, point: _Point) -> None:
-        program, (rows, types) = point.program, point.size
-        slack, price, gain = point.slack, point.price, program.gain
+        types, rows = point.size
+        price, gain, ones = point.price, point.gain, point.ones
         self.point = point
-        by_need, slope, demand = price[point.needs], point.slope, point.demand
-        bought = price[point.rows][:, None] + demand[:, None] * price[point.types]
-        earned = gain * by_need[:, None] + point.rewards
-        self._misfit = bought - earned - price[point.cells].reshape(rows, types)
+        by_need, slope, demand, squares = price[point.needs], point.slope, point.demand, point.squares
+        bought = np.outer(price[point.types], demand) + price[point.rows]
+        self._misfit = bought - price[point.cells].reshape(types, rows) - (gain * by_need + point.rewards)
         """By how much the prices do not agree: rounding."""
-        self._misfit_t = float(slope @ by_need) - 1.0
-        self.ratio = ratio = slack / price
-        self.theta = theta = ratio[point.cells].reshape(rows, types)
-        self.row, self.need = row, need = ratio[point.rows], ratio[point.needs]
-        scaled = theta * gain
-        ones = point.ones
-        self.sums = sums = theta @ ones, scaled @ ones, (scaled * gain) @ ones
-        self.spread = [theta[:, one] * theta[:, other] * apart for one, other, apart in point.pairs]
-        det = row * sums[2] + need * sums[0] + row * need
-        for (_, _, apart), spread in zip(point.pairs, self.spread, strict=True):
-            det += spread * apart
-        self.det = det
-        over = theta / det[:, None]
-        self.of_row = over * (need[:, None] - (point.apart @ scaled[:, :, None])[:, :, 0])
-        self.of_need = over * ((point.apart @ theta[:, :, None])[:, :, 0] + gain * row[:, None])
-        self.first, self.second = -sums[1] / det, (sums[0] + row) / det
-        squares = point.squares[:, None] * theta
+        self._misfit_t = float(slope.dot(by_need)) - 1.0
+        self.ratio = ratio = point.slack / price
+        self.theta = theta = ratio[point.cells].reshape(types, rows)
+        row, need, by_type = ratio[point.rows], ratio[point.needs], ratio[point.types]
+        sums = ones.dot((point.factors * theta[:, None]).reshape(types, -1)).reshape(-1, rows)
+        det = row * sums[2] + need * sums[0] + row * need + ones.dot(theta * sums[3 + 2 * types :])
+        over = theta / det
+        self.of_row = of_row = over * (need - sums[3 : 3 + types])
+        self.of_need = of_need = over * (sums[3 + types : 3 + 2 * types] + gain * row)
+        self.first, self.second, self.third = sums[1] / det, (sums[0] + row) / det, (sums[2] + need) / det
+        weighed = theta * squares
         left = np.empty((types + 1, types + 1))
-        left[:types, :types] = -(squares.T @ self.of_row + (squares * gain).T @ self.of_need)
-        left.ravel()[: types * (types + 1) : types + 2] += point.squares @ theta + ratio[point.types]
+        left[:types, :types] = -(weighed.dot(of_row.T) + (weighed * gain).dot(of_need.T))
+        left.ravel()[: types * (types + 1) : types + 2] += theta.dot(squares) + by_type
         # The last type stands for all of them together: what jobs gain by all types is nearly the same for each.
-        last, together = types - 1, (point.squares * row) @ self.of_row + ratio[point.types]
+        last, together = types - 1, of_row.dot(squares * row) + by_type
         left[last, :types] = left[:types, last] = together
-        left[last, last] = together @ ones
+        left[last, last] = together.dot(ones)
         rising = demand * slope
-        left[types, :types] = rising @ self.of_need
-        left[types, last] = float((rising * row) @ (sums[1] / det))
+        left[types, :types] = of_need.dot(rising)
+        left[types, last] = (rising * row).dot(self.first)
         left[:types, types] = -left[types, :types]
-        left[types, types] = float(self.second @ (slope * slope)) if point.has_t else 1.0
+        left[types, types] = self.second.dot(slope * slope) if point.has_t else 1.0
         self.left = left
 
     def direction(self, target: Array) -> tuple[Array, float, Array, Array]:
         """The change of shares, `t`, slacks and prices that brings the products of slacks and prices to this."""
-        point = self.point
-        program, (rows, types) = point.program, point.size
-        theta, gain, demand, slope, ones = self.theta, program.gain, point.demand, point.slope, point.ones
+        point, theta = self.point, self.theta
+        (types, rows), gain, demand, slope, ones = point.size, point.gain, point.demand, point.slope, point.ones
         wanted = target / point.slack
-        pull = wanted[point.cells].reshape(rows, types) - self._misfit
-        weighted = theta * pull
-        by_row, by_need = self.row * wanted[point.rows], self.need * wanted[point.needs]
-        need = self.sums[1] * by_row + self.sums[0] * by_need + self.row * (by_need - (gain * weighted) @ ones)
-        row = -self.sums[2] * by_row - self.need * (by_row + weighted @ ones) - self.sums[1] * by_need
-        for (one, other, _), spread in zip(point.pairs, self.spread, strict=True):
-            need += spread * (pull[:, other] - pull[:, one])
-            row += spread * (gain[:, other] * pull[:, one] - gain[:, one] * pull[:, other])
-        row /= self.det
-        need /= self.det
+        scaled = self.ratio * wanted
+        by_row, by_need, by_type = scaled[point.rows], scaled[point.needs], scaled[point.types]
+        pull = wanted[point.cells].reshape(types, rows) - self._misfit
+        row = -self.third * by_row - self.first * by_need - ones.dot(self.of_row * pull)
+        need = self.first * by_row + self.second * by_need - ones.dot(self.of_need * pull)
         right = np.empty(types + 1)
-        right[:types] = demand @ (weighted + theta * (row[:, None] + gain * need[:, None]))
-        by_type = wanted[point.types] * self.ratio[point.types]
-        right[:types] += by_type
-        right[types - 1] = by_type @ ones - demand @ (by_row + self.row * row)
-        right[types] = -self._misfit_t - float(slope @ need) if point.has_t else 0.0
+        right[:types] = (theta * (pull + row + gain * need)).dot(demand) + by_type
+        right[types - 1] = by_type.dot(ones) - demand.dot(by_row + self.ratio[point.rows] * row)
+        right[types] = -self._misfit_t - slope.dot(need) if point.has_t else 0.0
         found = np.linalg.solve(self.left, right)
         types_up, t_up = found[:types], float(found[types])
         types_up[:-1] += types_up[-1]
-        row += demand * (self.of_row @ types_up) + self.first * slope * t_up
-        need += demand * (self.of_need @ types_up) + self.second * slope * t_up
-        up = theta * (pull + row[:, None] + gain * need[:, None] - demand[:, None] * types_up)
-        slacks = np.concatenate([up.ravel(), -(up @ ones), -(demand @ up), (gain * up) @ ones - slope * t_up])
+        rising = slope * t_up
+        row += demand * types_up.dot(self.of_row) - self.first * rising
+        need += demand * types_up.dot(self.of_need) + self.second * rising
+        up = theta * (pull + row + gain * need - np.outer(types_up, demand))
+        slacks = np.concatenate([up.ravel(), -ones.dot(up), -up.dot(demand), ones.dot(gain * up) - rising])
         cells = point.cells
         prices = np.concatenate([wanted[cells] - slacks[cells] / self.ratio[cells], -row, types_up, need])
         return up, t_up, slacks, prices
@@ -238,7 +226,7 @@ def centre(program: Program) -> Centre:
         gap = float(np.abs(products - floor).sum() if program.is_nash else point.slack @ point.price)
         size = max(1.0, abs(point.t))
         if gap <= TOLERANCE * max(size, point.blunt()) or (gap > 0.5 * before and gap <= STALLED * size):
-            return Centre(point.x, point.t)
+            return Centre(point.x.T, point.t)
         if not np.isfinite(gap):
             break
         before = gap

@@ -90,13 +90,16 @@ class Gavel(JointPlanner):
         answered, failed = ANSWERED.get(memory), SOLVE_FAILED.get(memory)
         if ASKED.get(memory) is not None or view.now_s in [each.at_s for each in (answered, failed) if each]:
             return False
+        if answered is not None and view.held_jobs and view.now_s - answered.at_s < INTERVAL * self.round_s:
+            is_first = self.options.is_compat and not answered.at_s  # as if that of time 0 had not been
+            return is_first and self._has_others(view, memory)
+        return self._has_others(view, memory)
+
+    def _has_others(self, view: View, memory: Memory) -> bool:
+        """True if the jobs that share GPUs are others than those of the answer."""
         self._refresh(view)
         there = self._sharing(view)
-        if not there or self.answer(memory).jobs.keys() == there.keys():
-            return False
-        if answered is None or not view.held_jobs or view.now_s - answered.at_s >= INTERVAL * self.round_s:
-            return True
-        return self.options.is_compat and not answered.at_s  # as if that of time 0 had not been
+        return bool(there) and self.answer(memory).jobs.keys() != there.keys()
 
     def _sharing(self, view: View) -> dict[int, JobView]:
         """The jobs that share GPUs: they run, or could."""

@@ -39,19 +39,21 @@ class ShareRound:
         self.shares = planner.answer(memory)
         pools = view.cluster.pools
         self.free = [float(pool.free) for pool in pools]
+        self.numbers = range(len(pools))
         self.there: dict[int, int] = {}
         """The type on which each running job that may be stopped is, by seq."""
         self.jobs: dict[int, JobView] = {job.seq: job for job in pending}
-        nodes, numbers = view.cluster.nodes, planner.numbers
+        nodes, numbers, probes = view.cluster.nodes, planner.numbers, planner.probes
         for seq, job in sorted(view.open_jobs.items()):
-            if planner.probes.is_measuring(memory, job, view.now_s):
+            if job.state is not RUNNING or (probes.probe_s and probes.is_measuring(memory, job, view.now_s)):
                 continue
-            if job.state is RUNNING and can_stop(job) and view.has(job) and planner.kind(view, job).is_shared:
+            if can_stop(job) and view.has(job) and planner.kind(view, job).is_shared:
                 assert job.allocation is not None
                 number = numbers[nodes[job.allocation.slices[0].node].pool.gpu_type]
                 self.jobs[seq] = job
                 self.there[seq] = number
                 self.free[number] += job.allocation.gpus
+        self.kinds = {seq: planner.kind(view, job) for seq, job in self.jobs.items()}
         self.book = self._open_book()
 
     # What is owed ----------------------------------------------------------------------------------------------
@@ -84,13 +86,13 @@ class ShareRound:
         if number is None:
             return times
         ran_s = self.view.now_s - max(job.decided_s, self.book.at_s)
-        ran_s *= self.planner.kind(self.view, job).used[number]
+        ran_s *= self.kinds[job.seq].used[number]
         return (*times[:number], times[number] + ran_s, *times[number + 1 :])
 
     def _urgencies(self, job: JobView) -> list[Urgency]:
         """For each type how urgent it is that the job runs there; the empty one: it cannot, or is owed nothing."""
         seq = job.seq
-        share, speeds = self.shares.of(seq), self.planner.kind(self.view, job).speeds
+        share, speeds = self.shares.of(seq), self.kinds[seq].speeds
         if share is None:
             return [NOT_ENTITLED] * len(speeds)
         times = self.received(job)
@@ -101,15 +103,11 @@ class ShareRound:
                 for part, got, old, speed in zip(share, times, behind, speeds, strict=True)
             ]
         passed_s, here = self.view.now_s - self.book.at_s + self.head_s, self.there.get(seq)
-        found = [
-            (part * passed_s - got,) if part and speed else NOT_ENTITLED
-            for part, got, speed in zip(share, times, speeds, strict=True)
+        away_s = 0.0 if here is None else self.turn_s
+        return [
+            (part * passed_s - got + (away_s if number == here else -away_s),) if part and speed else NOT_ENTITLED
+            for number, part, got, speed in zip(self.numbers, share, times, speeds, strict=True)
         ]
-        if here is not None:
-            for number, urgency in enumerate(found):
-                if urgency:
-                    found[number] = (urgency[0] + (self.turn_s if number == here else -self.turn_s),)
-        return found
 
     # Who runs --------------------------------------------------------------------------------------------------
 
@@ -142,14 +140,15 @@ class ShareRound:
 
     def _unowed(self, jobs: Iterable[JobView], urgencies: dict[int, list[Urgency]], number: int) -> list[JobView]:
         """Jobs that may use what is left of a type: those that are there first, then the fastest."""
-        kind, view = self.planner.kind, self.view
+        if self.free[number] <= 0:
+            return []
         left = [job for job in jobs if not urgencies[job.seq][number] and job.seq not in self.chosen]
-        speeds = {job.seq: kind(view, job).speeds[number] for job in left}
+        speeds = {job.seq: self.kinds[job.seq].speeds[number] for job in left}
         left = [job for job in left if speeds[job.seq]]
         return sorted(left, key=lambda job: (self.there.get(job.seq) != number, -speeds[job.seq], job.seq))
 
     def _admit(self, number: int, jobs: Iterable[JobView]) -> None:
-        free, kind, view, chosen = self.free, self.planner.kind, self.view, self.chosen
+        free, kinds, chosen = self.free, self.kinds, self.chosen
         blocks = self.planner.options.is_compat and SOLVE_FAILED.get(self.memory) is None
         for job in jobs:
             if free[number] <= 0:
@@ -157,7 +156,7 @@ class ShareRound:
             seq = job.seq
             if seq in chosen or seq in self.blocked:
                 continue
-            gpus = kind(view, job).gpus
+            gpus = kinds[seq].gpus
             if gpus <= free[number]:
                 free[number] -= gpus
                 if blocks and seq not in self.shares.jobs:
