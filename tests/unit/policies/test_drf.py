@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import World, cluster, job, trace
 
 from skep.core.cluster import Cluster, NodeSpec
 from skep.core.model import gpu_shape
@@ -85,3 +86,14 @@ def test_on_gpus_alone_it_is_max_min(users: int, gpus: int) -> None:
             found[row.job_id.split("-")[0]] += 1
     assert sum(found.values()) == gpus
     assert set(found.values()) <= {gpus // users, math.ceil(gpus / users)}
+
+
+def test_a_job_that_was_started_before_its_better_at_the_same_instant_gives_way_at_once() -> None:
+    """A has the smaller share and goes first; B's second job has the higher priority and may stop A's."""
+    jobs = (
+        job(1, work=100, user="B", priority=1),
+        job(1, work=100, at=10, user="A"),
+        job(1, work=50, at=10, user="B", priority=1),
+    )
+    course = World(trace(*jobs), cluster("1x2"), "drf").run()
+    assert [row.finish_s for row in course.rows()] == [100, 160, 60]

@@ -91,7 +91,7 @@ class Preempt:
             job = entry[3]
             if may_stop(view, running, job):
                 yield job
-            elif job.state is LAUNCHING and job.decided_s == view.now_s:
+            elif is_of_now(job, view.now_s):
                 return  # it is the next to go, as soon as it runs, and not one before it
 
 
@@ -99,6 +99,11 @@ def may_stop(view: View, running: Running, job: JobView) -> bool:
     """A launching job cannot be stopped. If it was started at this instant, no event says when it can be."""
     if job.state is RUNNING:
         return True
-    if job.state is LAUNCHING and job.decided_s == view.now_s:
+    if is_of_now(job, view.now_s):
         running.has_spared = True
     return False
+
+
+def is_of_now(job: JobView, now_s: float) -> bool:
+    """True if it was started at this instant: by an earlier plan, or by this one, which is not committed yet."""
+    return job.state is LAUNCHING and (job.decided_s == now_s or job.bound is not job.allocation)

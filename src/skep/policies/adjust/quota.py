@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 
 from skep.core.job import JobState
 from skep.core.view import JobView, View
-from skep.policies.adjust.preempt import FIRST, LAST, ByPriority, may_stop
+from skep.policies.adjust.preempt import FIRST, LAST, ByPriority, is_of_now, may_stop
 from skep.policies.lines import Entry
 from skep.policies.order.base import Key, Order
 from skep.policies.order.shares import CapacityQueues
@@ -47,9 +47,8 @@ class TakeBack:
 
     def _newest_above_quota(self, view: View, running: Running, surplus: dict[Hashable, float]) -> list[JobView]:
         found = []
-        for job in sorted([entry[3] for entry in running.entries], key=lambda job: (-began_s(job), -job.seq)):
-            is_of_now = job.state is JobState.LAUNCHING and job.decided_s == view.now_s
-            if job.gpus <= surplus[job.spec.vc] and (is_of_now or job.state is JobState.RUNNING):
+        for job in sorted([entry[3] for entry in running.entries], key=lambda job: (-began_s(job, view.now_s), -job.seq)):
+            if job.gpus <= surplus[job.spec.vc] and (job.state is JobState.RUNNING or is_of_now(job, view.now_s)):
                 if not may_stop(view, running, job):
                     break  # it is the next to go, not an older one
                 surplus[job.spec.vc] -= job.gpus
@@ -57,5 +56,7 @@ class TakeBack:
         return found
 
 
-def began_s(job: JobView) -> float:
+def began_s(job: JobView, now_s: float) -> float:
+    if is_of_now(job, now_s):
+        return now_s
     return job.decided_s if job.state is JobState.LAUNCHING else job.held_since_s
