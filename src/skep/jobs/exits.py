@@ -86,6 +86,8 @@ _ROWS = (
     ExitClass(234, "a command is not executable", "user", "never", "`chmod +x` it, or call it by its interpreter"),
     ExitClass(235, "permission was denied", "user", "never", "is the file executable, and open to the job's account?"),
     ExitClass(236, "a command could not be run", "user", "never", "read its log"),
+    ExitClass(237, "the interpreter of a script does not exist", "user", "never", "check the first line of the script"),
+    ExitClass(238, "a command is a folder", "user", "never", "name the program, not its folder"),
     ExitClass(251, "its GPUs were not given in time", "resource", "backoff"),
     ExitClass(253, "a port was taken", "platform", "always"),
     ExitClass(256, "failed", "unknown", "to-max", "read its log"),
@@ -120,7 +122,9 @@ CAUSES = {
 _NOT_RUN, _NOT_FOUND = 126, 127
 """The exit codes of a shell, and of the shim, for a command that could not be started."""
 _WHY_NOT_RUN = (
-    (234, re.compile(r"not executable|cannot execute|exec format error|: is a directory", re.IGNORECASE)),
+    (237, re.compile(r"interpreter does not exist|bad interpreter|cannot execute: required file", re.IGNORECASE)),
+    (238, re.compile(r"it is a folder|: is a directory", re.IGNORECASE)),
+    (234, re.compile(r"not executable|cannot execute|exec format error", re.IGNORECASE)),
     (235, re.compile(r"permission denied|operation not permitted", re.IGNORECASE)),
 )
 _SIGNALS = range(128, 144)

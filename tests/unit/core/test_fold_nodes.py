@@ -51,6 +51,8 @@ def test_a_heartbeat_does_not_undo_what_a_person_said(world: ByHand) -> None:
     assert not world.state.health.may_use("n1")
     world.apply(NodeLost("n1"), NodeBack("n1", is_said=True))
     assert world.state.health.may_use("n1")
+    world.apply(NodeLost("n1"), NodeBack("n1"))
+    assert world.state.health.may_use("n1"), "what was said is over"
     world.apply(NodeDrained("n1"), NodeConditions("n1", ("cordoned",)), NodeConditions("n1", ()))
     assert not world.state.health.may_use("n1")
 

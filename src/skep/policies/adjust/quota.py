@@ -47,7 +47,9 @@ class TakeBack:
 
     def _newest_above_quota(self, view: View, running: Running, surplus: dict[Hashable, float]) -> list[JobView]:
         found = []
-        for job in sorted([entry[3] for entry in running.entries], key=lambda job: (-began_s(job, view.now_s), -job.seq)):
+        for job in sorted(
+            [entry[3] for entry in running.entries], key=lambda job: (-began_s(job, view.now_s), -job.seq)
+        ):
             if job.gpus <= surplus[job.spec.vc] and (job.state is JobState.RUNNING or is_of_now(job, view.now_s)):
                 if not may_stop(view, running, job):
                     break  # it is the next to go, not an older one
