@@ -1,4 +1,4 @@
-"""`skep stop`, `hold`, `release`, `priority` and `tag`: changes to existing jobs."""
+"""`skep stop`, `hold`, `release`, `priority`, `alter` and `tag`: changes to existing jobs."""
 
 from __future__ import annotations
 
@@ -135,6 +135,30 @@ def priority(job: str, priority: int, url: str) -> None:
     """
     with connect(url) as client:
         for_each([job], lambda job: client.set_priority(job, priority), f"has priority {priority}")
+
+
+@click.command()
+@click.argument("job", metavar="JOB", shell_complete=complete_open_jobs)
+@click.option("--gpus", type=click.IntRange(1), help="GPUs of all its tasks together.")
+@click.option("--gpu-type", help="Only this type, or several joined by `|`; `any`: all types.")
+@click.option("--vc", help="Another virtual cluster.", shell_complete=complete_vcs)
+@server_option
+def alter(job: str, gpus: int | None, gpu_type: str | None, vc: str | None, url: str) -> None:
+    """Let a pending job ask for something else. It keeps its place in the queue.
+
+    With another number of GPUs it has as many tasks as that takes; a job of one task has them in that task. What it
+    runs must cope with that.
+
+    \b
+    Examples:
+      skep alter 17 --gpus 4
+      skep alter 17 --gpu-type any --vc research
+    """
+    if gpus is None and gpu_type is None and vc is None:
+        raise click.UsageError("nothing to alter: --gpus, --gpu-type or --vc")
+    wanted = "" if gpu_type == "any" else gpu_type
+    with connect(url) as client:
+        for_each([job], lambda job: client.alter(job, gpus=gpus, gpu_type=wanted, vc=vc), "altered")
 
 
 @click.command()

@@ -32,6 +32,7 @@ HEADINGS = {
         "hold": ("skep.cli.change:hold", "Keep pending jobs from starting."),
         "release": ("skep.cli.change:release", "Let held jobs start again."),
         "priority": ("skep.cli.change:priority", "Change the priority of a pending job."),
+        "alter": ("skep.cli.change:alter", "Let a pending job ask for other GPUs or another VC, in its place."),
         "tag": ("skep.cli.change:tag", "Add or remove tags of a job."),
         "exec": ("skep.cli.logs:exec_", "Run a command in the environment of a job, to debug it."),
     },

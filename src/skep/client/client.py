@@ -134,6 +134,11 @@ class Client(Insight):
     def set_priority(self, job: str, priority: int) -> None:
         self._wire.ask("PATCH", self._at(job), json={"priority": priority})
 
+    def alter(self, job: str, *, gpus: int | None = None, gpu_type: str | None = None, vc: str | None = None) -> None:
+        """A pending job asks for something else from now on, and keeps its place. An empty type: any."""
+        wanted = {"gpus": gpus, "gpu_type": gpu_type, "vc": vc}
+        self._wire.ask("PATCH", self._at(job), json={name: each for name, each in wanted.items() if each is not None})
+
     def set_tags(self, job: str, tags: Sequence[str]) -> None:
         self._wire.ask("PATCH", self._at(job), json={"tags": list(tags)})
 

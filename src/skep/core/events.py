@@ -76,6 +76,13 @@ class PriorityChanged(msgspec.Struct, frozen=True, tag=True):
     priority: int
 
 
+class JobAltered(msgspec.Struct, frozen=True, tag=True):
+    """A pending job asks for something else from now on, and keeps its place. Alone in its batch, with the other
+    members of its job."""
+
+    job: JobSpec
+
+
 class TasksStarted(msgspec.Struct, frozen=True, tag=True):
     """All tasks of the job run; work grows by `rate` per second from `progress_since_s` on (None: unknown).
 
@@ -292,6 +299,7 @@ Event = (
     | GroupFormed
     | GroupEnded
     | PriorityChanged
+    | JobAltered
     | TasksPlaced
     | TasksStarted
     | TasksMoved
@@ -331,7 +339,7 @@ ORDER_OF_AN_INSTANT: tuple[tuple[type, ...], ...] = (
         *(NodeJoined, NodeLeft, NodeChanged, OthersChanged),
     ),
     # Changes by admins and by the server itself: steps of their own, with at most events about nodes before them.
-    (ClusterChanged, PolicyChanged, PolicyFailed, ClockStepped, JobsForgotten),
+    (ClusterChanged, PolicyChanged, PolicyFailed, ClockStepped, JobsForgotten, JobAltered),
     (GroupFormed, GroupEnded),
     (JobSubmitted,),
     # Requests of owners, perhaps about a job of this instant; also a hold that follows a failure.
@@ -339,6 +347,8 @@ ORDER_OF_AN_INSTANT: tuple[tuple[type, ...], ...] = (
     (Solved,),
     (TimerDue,),
 )
+ATTACHES = (JobsForgotten, ClockStepped, JobAltered)
+"""After these the planner is attached again: it must not know more than one that is attached now."""
 RANKS = {kind: rank for rank, kinds in enumerate(ORDER_OF_AN_INSTANT) for kind in kinds}
 
 

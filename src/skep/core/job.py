@@ -71,18 +71,10 @@ class Job:
     __slots__ = (*WANTED, *SENT, *SEEN, *DERIVED)
 
     def __init__(self, spec: JobSpec, seq: int, now_s: float) -> None:
-        self.spec = spec
         self.id = spec.id
         self.seq = seq
         """The submission number; it ends every tie."""
-        self.rank = -spec.priority
-        self.shapes = spec.shapes
-        """The requested ones, without GPU types on which it makes no progress (`core/standstill.py`)."""
-        shape = spec.shapes[0]
-        self.gpus: float = shape.gpus if shape.is_plain else amount_of(shape)
-        self.gpu_count = shape.gpus
-        """The number of GPUs it uses or last used. A shared GPU counts as one, because the end of the job may free all
-        of it."""
+        self.ask(spec)
         self.submit_s = now_s
         self.pending_since_s = now_s
         self.state = PENDING
@@ -150,6 +142,18 @@ class Job:
         self.mark_fragmentation_s = 0.0
         self.quota_s = 0.0
         self.fragmentation_s = 0.0
+
+    def ask(self, spec: JobSpec) -> None:
+        """What it asks for, when it is submitted and when it is altered."""
+        self.spec = spec
+        self.rank = -spec.priority
+        self.shapes = spec.shapes
+        """The requested ones, without GPU types on which it makes no progress (`core/standstill.py`)."""
+        shape = spec.shapes[0]
+        self.gpus: float = shape.gpus if shape.is_plain else amount_of(shape)
+        self.gpu_count = shape.gpus
+        """The number of GPUs it uses or last used. A shared GPU counts as one, because the end of the job may free all
+        of it."""
 
     @property
     def known_rate(self) -> float | None:

@@ -116,7 +116,7 @@ class Identity(msgspec.Struct, frozen=True):
         if self.is_admin:
             return
         for request in requests:
-            self._must_have_vc(request.vc)
+            self.must_use(request.vc)
             self.must_prioritise(request.priority, request.vc, limits)
 
     def must_prioritise(self, priority: int, vc: str, limits: LimitRules) -> None:
@@ -132,7 +132,7 @@ class Identity(msgspec.Struct, frozen=True):
             return
         if job["user"] != self.who:
             raise Forbidden(403, f"job {job['id']} belongs to {job['user'] or 'an unnamed user'}, not to {self.who}")
-        self._must_have_vc(job["vc"])
+        self.must_use(job["vc"])
 
     def must_change(self, job: Json) -> None:
         """One's own jobs; owners of a VC may change all jobs in it."""
@@ -150,7 +150,7 @@ class Identity(msgspec.Struct, frozen=True):
         """True if it may change all jobs of this VC."""
         return self.is_admin or (self.role == "owner" and vc in self.vcs)
 
-    def _must_have_vc(self, vc: str) -> None:
+    def must_use(self, vc: str) -> None:
         if not self.may_use(vc):
             raise Forbidden(403, f"this token is not for VC {vc}", f"it is for {', '.join(self.vcs)}")
 

@@ -394,6 +394,9 @@ class JobPatch(Strict):
     priority: Whole = Field(default=0, ge=-1, le=1000)
     hold: bool = False
     tags: list[Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,255}$")]] = Field(default=[], max_length=64)
+    gpus: Whole = Field(default=1, ge=1, le=100_000, description="Of all its tasks together, while it is pending.")
+    gpu_type: str = Field(default="", max_length=255, pattern=LINE, description="Empty: any type.")
+    vc: str = Field(default="default", min_length=1, max_length=255, pattern=LINE)
 
 
 class StopBody(Strict):

@@ -99,7 +99,7 @@ def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight)
         for spec in specs:
             kind = (spec.model, spec.shapes, spec.vc, spec.pinned, spec.priority < 0, spec.min_gpus, spec.max_gpus)
             if kind not in seen:
-                _check(writer, request, spec)
+                check_spec(writer, request, spec)
                 seen.add(kind)
         found.append(specs)
         named[request.name] = Needed(jobs=(job_id,)) if request.gang else Needed(groups=(job_id,))
@@ -116,7 +116,7 @@ def refuse_many(requests: list[Request]) -> None:
         )
 
 
-def _check(writer: Writer, request: Request, spec: JobSpec) -> None:
+def check_spec(writer: Writer, request: Request, spec: JobSpec) -> None:
     layout = writer.ground.layout
     if layout is not None and spec.vc not in layout.vcs:
         hint = did_you_mean(spec.vc, layout.vcs) or f"it has {', '.join(list(layout.vcs)[:20])}"

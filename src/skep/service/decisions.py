@@ -10,6 +10,7 @@ from skep.core.cluster import Allocation
 from skep.core.events import (
     ClusterChanged,
     Event,
+    JobAltered,
     JobHeld,
     JobReleased,
     JobSubmitted,
@@ -223,8 +224,8 @@ def timer_text(due: tuple[Timer, ...], store: Store) -> str:
 
 
 def event_text(event: Event, store: Store) -> str:
-    if isinstance(event, JobSubmitted):
-        return f"job {store.owner(event.job.id)[0]} was submitted"
+    if isinstance(event, JobSubmitted | JobAltered):
+        return f"job {store.owner(event.job.id)[0]} was {'submitted' if isinstance(event, JobSubmitted) else 'altered'}"
     if isinstance(event, TasksExited):
         return f"job {store.owner(event.job_id)[0]} left its GPUs ({event.exit})"
     if isinstance(event, PriorityChanged):

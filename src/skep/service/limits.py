@@ -152,6 +152,12 @@ class Limiter:
         for job in jobs:
             self._follow(job)
 
+    def leave(self, record: Record) -> None:
+        """It does not count until it is counted again: it is about to ask for something else."""
+        before = self._open.pop(record.id, None)
+        if before is not None:
+            self._book(record.request.user, record.request.vc, before, -1)
+
     def _count(self, record: Record) -> None:
         """Most changes of a job change nothing here; the others mostly whether it is pending."""
         before = self._open.get(record.id)

@@ -26,9 +26,11 @@ from skep.core.ports import Capability, Engine
 from skep.core.reports import Report
 from skep.core.weights import EQUAL, Weights
 from skep.files.untrusted import Gone
+from skep.jobs.alter import Alteration
 from skep.jobs.core import to_core
 from skep.jobs.request import UNLIMITED, LimitRules, Request
 from skep.service import commands
+from skep.service.alter import alter
 from skep.service.check import check_open_jobs, check_rows, damaged
 from skep.service.clock import Clock
 from skep.service.commands import Prepare
@@ -263,6 +265,9 @@ class Live(Reads):
         tags: tuple[str, ...] | None = None,
     ) -> Future[None]:
         return self._ask(commands.change(job_id, who, priority, is_held, tags))
+
+    def alter(self, job_id: str, wanted: Alteration, who: str) -> Future[None]:
+        return self._ask(alter(job_id, wanted, who))
 
     def use_policy(self, spec: str, who: str, files: Mapping[str, str] | None = None) -> Future[None]:
         return self._ask(commands.use_policy(spec, who, files))

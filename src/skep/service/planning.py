@@ -26,7 +26,7 @@ from skep.core.cells.layout import Layout
 from skep.core.checked import BadPlan, checked_plan
 from skep.core.cluster import Cluster
 from skep.core.errors import InputError, SkepError
-from skep.core.events import ClockStepped, ClusterChanged, Event, JobsForgotten, PolicyChanged, PolicyFailed
+from skep.core.events import ATTACHES, ClusterChanged, Event, PolicyChanged, PolicyFailed
 from skep.core.job import JobState
 from skep.core.memory import At
 from skep.core.model import JobSpec, shown_to
@@ -279,9 +279,8 @@ class Planning:
         scheduler = self.scheduler
         if scheduler is None:
             return [], None
-        # A planner must not know more than one that is attached now.
-        is_alone = bool(events) and isinstance(events[0], JobsForgotten | ClockStepped)
-        change = PlannerChange(lambda _: scheduler.planner) if is_alone else None
+        is_attached = bool(events) and isinstance(events[0], ATTACHES)
+        change = PlannerChange(lambda _: scheduler.planner) if is_attached else None
         return self._decide(scheduler, lambda: scheduler.step(at_s, events, change))
 
     def _decide(self, scheduler: Scheduler, work: Work) -> tuple[list[PlanRecord], Fault | None]:

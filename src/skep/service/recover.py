@@ -11,7 +11,7 @@ import msgspec
 from skep.core.actions import Action, Launch, Limit, Suspend, Tune, named
 from skep.core.cluster import WHOLE, Cluster
 from skep.core.errors import InputError, InvariantBroken
-from skep.core.events import ClockStepped, ClusterChanged, JobsForgotten, PolicyChanged, PolicyFailed
+from skep.core.events import ATTACHES, ClusterChanged, PolicyChanged, PolicyFailed
 from skep.core.orders import in_flight
 from skep.core.ports import Planner, Wanted
 from skep.core.record import Entry, PlanRecord, decode, encode, fold, record
@@ -124,7 +124,7 @@ def recompute(entries: list[Entry]) -> list[tuple[Entry, list[PlanRecord]]]:
             change = PlannerChange(ground.planner)
         elif any(has(entry, kind) for kind in (ClusterChanged, PolicyChanged, PolicyFailed)):
             change = PlannerChange(ground.planner)
-        elif has(entry, JobsForgotten) or has(entry, ClockStepped):
+        elif any(has(entry, kind) for kind in ATTACHES):
             change = PlannerChange(partial(same, scheduler.planner))
         scheduler.step(entry.at_s, entry.events, change)
         again = decode(encode(Entry(0.0, [], [record(plan) for plan in scheduler.plans]))).plans

@@ -118,6 +118,7 @@ class Writes(msgspec.Struct):
     new_jobs: list[tuple[StoredJob, bytes]] = []
     members: list[Member] = []
     jobs: dict[int, StoredJob] = {}
+    requests: list[tuple[bytes, int]] = []  # of jobs that were altered, with their numbers
     attempts: list[Attempt] = []
     notices: list[Notice] = []
     keys: list[tuple[str, str, str, str, float]] = []
@@ -225,6 +226,7 @@ class Store:
         db.executemany(
             f"UPDATE jobs SET {updates} WHERE seq=?", [(*row.values()[1:], row.seq) for row in writes.jobs.values()]
         )
+        db.executemany("UPDATE jobs SET request=? WHERE seq=?", writes.requests)
         db.executemany(
             "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [each.values() for each in writes.attempts],

@@ -17,6 +17,7 @@ from skep.core.events import (
     Event,
     Exit,
     GroupEnded,
+    JobAltered,
     JobSubmitted,
     ProgressReported,
     TasksExited,
@@ -296,7 +297,7 @@ def notify_rejected(turn: Turn, record: Record, job: Job) -> None:
 
 def job_of(event: Event) -> str:
     """The job of the core that the event is about, if any."""
-    return event.job.id if isinstance(event, JobSubmitted) else getattr(event, "job_id", "")
+    return event.job.id if isinstance(event, JobSubmitted | JobAltered) else getattr(event, "job_id", "")
 
 
 def changed_by(events: list[Event], plans: list[PlanRecord]) -> set[str]:

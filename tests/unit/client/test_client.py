@@ -185,9 +185,16 @@ def test_the_verbs_of_a_job(api: FakeApi, client: Client) -> None:
     client.hold("7")
     client.release("7")
     client.set_priority("7", -1)
+    client.alter("7", gpus=4, gpu_type="")
     client.set_tags("7", ["a"])
     client.stop("7", "enough")
-    assert api.bodies("PATCH", "/jobs/7") == [{"hold": True}, {"hold": False}, {"priority": -1}, {"tags": ["a"]}]
+    assert api.bodies("PATCH", "/jobs/7") == [
+        {"hold": True},
+        {"hold": False},
+        {"priority": -1},
+        {"gpus": 4, "gpu_type": ""},
+        {"tags": ["a"]},
+    ]
     assert api.bodies("POST", "/jobs/7/stop") == [{"reason": "enough"}]
     assert client.explain("7") == {"reason": "x"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.support import job
 from tests.unit.core.by_hand import ByHand, gpus
@@ -10,6 +11,7 @@ from skep.core.errors import InvariantBroken
 from skep.core.events import (
     Exit,
     GroupFormed,
+    JobAltered,
     JobHeld,
     JobReleased,
     JobsForgotten,
@@ -73,6 +75,17 @@ def test_another_priority_puts_a_pending_job_in_line_again() -> None:
     trigger = world.apply(PriorityChanged("a", 50))
     assert ([each.id for each in trigger.withdrawn], [each.id for each in trigger.submitted]) == (["a"], ["a"])
     assert (world["a"].rank, world["a"].spec.priority) == (-50, 50)
+
+
+def test_an_altered_job_keeps_its_place_and_planners_look_at_everything() -> None:
+    world = ByHand(job(4, id="a", vc="red"), job(id="b"))
+    world.state.memory.jobs["a"] = {"of red": b""}
+    spec = msgspec.structs.replace(world["a"].spec, shapes=job(2).spec.shapes)
+    assert world.apply(JobAltered(spec)).nodes_changed
+    assert (world["a"].gpus, world["a"].gpu_count, world["a"].seq, world["a"].is_ready) == (2, 2, 0, True)
+    assert "a" in world.state.memory.jobs
+    world.apply(JobAltered(msgspec.structs.replace(spec, vc="blue")))
+    assert (world["a"].spec.vc, dict(world.state.memory.jobs)) == ("blue", {})
 
 
 def test_a_pending_job_that_is_stopped_ends_at_once() -> None:

@@ -79,3 +79,18 @@ def test_the_config_file_grants_it_to_a_user(tmp_path: Path) -> None:
     assert DEFAULTS.priority == 10
     assert answers[1].json()["error"] == "priority 100 is above 10, the limit of bob in VC default"
     assert "preempt" in answers[1].json()["hint"]
+
+
+def test_who_may_alter_what(guarded: World) -> None:
+    ann, bob = guarded.bearer("ann", "user", "lab"), guarded.bearer("bob", "user", "lab")
+    asked = {**JOB, "gpus": 2, "vc": "lab", "hold": True}
+    job_id = guarded.client.post(f"{API}/jobs", json=asked, headers=ann).json()["id"]
+
+    def patch(who: dict[str, str], **change: object) -> int:
+        return guarded.client.patch(f"{API}/jobs/{job_id}", json=change, headers=who).status_code
+
+    assert [patch(ann, gpus=1), patch(bob, gpus=2)] == [200, 403]
+    assert patch(ann, vc="prod") == 403
+    assert [patch(ann, gpus=1, priority=5), patch(ann, gpus=0)] == [409, 400]
+    assert patch(guarded.bearer("root", "admin"), vc="prod") == 200
+    assert guarded.client.get(f"{API}/jobs/{job_id}", headers=ann).status_code == 404  # it is in a VC of others now

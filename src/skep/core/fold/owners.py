@@ -1,4 +1,4 @@
-"""Requests of owners: jobs are submitted, held, released, given another priority, stopped, dropped."""
+"""Requests of owners: jobs are submitted, held, released, given another priority, altered, stopped, dropped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 from skep.core.errors import InvariantBroken
 from skep.core.events import (
     GroupFormed,
+    JobAltered,
     JobHeld,
     JobReleased,
     JobsForgotten,
@@ -111,6 +112,18 @@ def priority_changed(state: State, event: PriorityChanged) -> None:
         withdraw(state, job)
         if job.is_ready:
             state.wake().submitted.append(job)
+
+
+def job_altered(state: State, event: JobAltered) -> None:
+    """Planners look at everything again, because none of them knows the job under what it asked for before."""
+    job = state.jobs[event.job.id]
+    if job.state is PENDING:
+        if event.job.vc != job.spec.vc:
+            state.memory.jobs.pop(job.id, None)  # of the policy of another VC
+        job.ask(event.job if state.shows is None else shown_to(state.shows(event.job.vc), event.job))
+        state.suit(job)
+        job.leave(state.now_s)
+        state.wake().nodes_changed = True
 
 
 def stop_requested(state: State, event: StopRequested) -> None:

@@ -10,7 +10,8 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from skep.core.errors import InputError
+from skep.core.errors import Conflict, InputError
+from skep.jobs.alter import Alteration
 from skep.jobs.request import without_values
 from skep.server.answers import answer, one_line
 from skep.server.context import context_of, done, identity_of, in_turn, reads_of
@@ -41,6 +42,7 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"])
 JobNumber = Annotated[str, Field(pattern=r"^[0-9]{1,15}$")]
 SORT = rf"^-?({'|'.join(COLUMNS)})$"
 WORDS_MAX = 10
+ALTERED = frozenset(Alteration.__struct_fields__)
 
 
 @router.get("/jobs", response_model=None, responses={200: {"model": JobPage}, **errors(429)})
@@ -131,12 +133,16 @@ def show_job(request: Request, id: JobRef) -> Response:
 
 @router.patch("/jobs/{id}", response_model=None, responses={200: {"model": JobDetail}, **write_errors(404, 409)})
 async def change_job(request: Request, id: JobRef, change: JobPatch) -> Response:
-    """Change its priority, hold or tags."""
-    if not change.model_fields_set:
-        raise InputError("nothing to change", hint="expected priority, hold or tags")
+    """Change its priority, hold or tags; or, of a pending job, `gpus`, `gpu_type` or `vc`, and it keeps its place."""
+    given = change.model_fields_set
+    if not given:
+        raise InputError("nothing to change", hint="expected priority, hold, tags, gpus, gpu_type or vc")
     live, who = context_of(request).live, identity_of(request).who
     job = await job_to_change(request, id)
-    job_id, given = job["id"], change.model_fields_set
+    job_id = job["id"]
+    if given & ALTERED:
+        await done(live.alter(job_id, alteration(request, job, change), who))
+        return answer(await run_in_threadpool(detail, request, job_id))
     if "priority" in given:
         check_priority(request, job, change.priority)
     wanted = live.change(
@@ -202,6 +208,17 @@ def check_priority(request: Request, job: Json, priority: int) -> None:
     """Raising the priority beyond a limit needs a role; any user who may change the job may lower it."""
     if priority > job["priority"]:
         identity_of(request).must_prioritise(priority, job["vc"], context_of(request).config.limits)
+
+
+def alteration(request: Request, job: Json, change: JobPatch) -> Alteration:
+    given = change.model_fields_set
+    if given - ALTERED:
+        together = f"{', '.join(sorted(given & ALTERED))} and {', '.join(sorted(given - ALTERED))}"
+        raise Conflict(f"{together} cannot be changed at once", hint="send two requests")
+    if "vc" in given:
+        identity_of(request).must_use(change.vc)
+        identity_of(request).must_prioritise(job["priority"], change.vc, context_of(request).config.limits)
+    return Alteration(**{name: getattr(change, name) for name in given})
 
 
 async def found_job(request: Request, ref: str) -> Json:

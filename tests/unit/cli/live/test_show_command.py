@@ -151,6 +151,8 @@ def test_the_lines_of_a_script_are_told_apart(api: FakeApi, ask: Ask) -> None:
         ("release 7", {"hold": False}),
         ("priority 7 prod", {"priority": 100}),
         ("priority 7 -1", {"priority": -1}),
+        ("alter 7 --gpus 4 --vc lab", {"gpus": 4, "vc": "lab"}),
+        ("alter 7 --gpu-type any", {"gpu_type": ""}),
         ("tag 7 new", {"tags": ["old", "new"]}),
         ("tag 7 --remove old new", {"tags": ["new"]}),
     ],
