@@ -34,8 +34,18 @@ class Made(msgspec.Struct, frozen=True):
 class Client(threading.Thread):
     """Submits jobs for ever, each until it has an answer."""
 
-    def __init__(self, server: Server, ledger: Path, number: int, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        server: Server,
+        ledger: Path,
+        number: int,
+        stopping: threading.Event,
+        *,
+        longest_s: float = 0.8,
+        pause_s: float = 0.5,
+    ) -> None:
         super().__init__(daemon=True)
+        self.longest_s, self.pause_s = longest_s, pause_s
         self.server = server
         self.ledger = ledger
         self.number = number
@@ -48,12 +58,12 @@ class Client(threading.Thread):
         while not self.stopping.is_set():
             key = f"{self.number}-{len(self.made)}"
             self.made[key] = self._submit(key, chance)
-            time.sleep(chance.uniform(0.0, 0.5))
+            time.sleep(chance.uniform(0.0, self.pause_s))
 
     def _submit(self, key: str, chance: random.Random) -> Made:
         code, tasks = chance.choice((0, 0, 0, 7)), chance.choice((1, 1, 2, 3))
         away = AWAY if chance.random() < 0.2 else ""
-        seconds = round(chance.uniform(0.0, 0.8), 2)
+        seconds = round(chance.uniform(0.0, self.longest_s), 2)
         command = SCRIPT.format(ledger=self.ledger, seconds=seconds, code=code, away=away)
         role = {"gpus": chance.choice((1, 1, 2)), "count": tasks, "command": command}
         job = {"name": f"job-{key}", "tasks": {"w": role}, "grace_s": 2, "time_limit_s": 7200}

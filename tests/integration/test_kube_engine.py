@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.support.kube_faults import STEPS, FaultTrial
+from tests.support.kube_live import kube_service
 from tests.support.kube_plane import ControlPlane
-from tests.support.kube_world import KubeWorld, on
+from tests.support.kube_world import KubeWorld, on, until
 
 from skep.core.actions import Launch, Stop
 from skep.core.errors import InputError
@@ -22,6 +23,7 @@ from skep.engines.kube.api import ApiError, ApiStream
 from skep.engines.kube.exec import exec_in
 from skep.engines.kube.manifests import RULES_OF_CLUSTER, roles, rules_in_namespace
 from skep.jobs.request import OfKube, Request, TaskRole
+from skep.train.checkpoints import Checkpoints
 
 SLEEP = "echo hello; sleep 1000"
 
@@ -170,7 +172,7 @@ def test_seeded_faults_lose_nothing_and_start_nothing_twice(plane: ControlPlane,
     assert sum(trial.faulty.faults.values()) >= 10
 
 
-def test_a_policy_that_wakes_every_second_causes_no_list(world: KubeWorld) -> None:
+def test_looking_at_what_the_watch_may_have_missed_causes_no_list(world: KubeWorld) -> None:
     world.adopt(Launch("1", on(0), 1))
     world.wait(Started)
     before = world.plane.lists()
@@ -179,6 +181,19 @@ def test_a_policy_that_wakes_every_second_causes_no_list(world: KubeWorld) -> No
     assert world.until(lambda: len(world.of(Looked, "")) >= 30)
     assert world.plane.lists() == before
     assert [watch.lists for watch in world.engine.watches] == [1, 1, 1]
+
+
+def test_a_policy_that_wakes_every_second_causes_no_list(plane: ControlPlane, tmp_path: Path) -> None:
+    """By the audit log, while it lets three jobs take turns on the GPUs of two."""
+    with kube_service(plane, tmp_path, "las:round_s=1") as live:
+        request = Request("job", {"main": TaskRole(gpus=2, command="exec sleep 1000")}, grace_s=1.0)
+        live.submit([request] * 3, "ann").result(60)
+        assert until(lambda: live.writer.jobs_by_state().get("running") == 2)
+        before, turns = len(plane.requests()), live.writer.turns
+        assert until(lambda: live.writer.turns >= turns + 10)
+        new = plane.requests()[before:]
+        assert ("pods", "create") in new
+        assert not [each for each in new if each[1] in ("list", "watch")]
 
 
 def test_a_node_that_is_not_ready_for_long_is_lost_until_it_is_back(world: KubeWorld) -> None:
@@ -191,6 +206,47 @@ def test_a_node_that_is_not_ready_for_long_is_lost_until_it_is_back(world: KubeW
     world.kubelets.set_ready("n0", is_ready=True)
     assert world.until(lambda: NodeBack("n0") in world.told)
     assert world.until(lambda: NodeConditions("n0", ()) in world.told)
+
+
+STEPS_THAT_COUNT = """
+from skep import train
+import os, time
+done = []
+job = train.join(every_s=0, done=done)
+for step in job.steps(100_000):
+    done.append(int(os.environ["SKEP_LAUNCH"]))
+    time.sleep(0.02)
+"""
+
+
+def test_a_launch_on_an_unreachable_node_never_replaces_what_a_newer_one_has_saved(world: KubeWorld) -> None:
+    """It runs on there, and saves after every step; the node comes back when the newer one has saved."""
+    role = TaskRole(argv=("python3", "-c", STEPS_THAT_COUNT))
+    world.requests["1"] = Request("job", {"main": role}, grace_s=5.0)
+    folder = world.folder / "checkpoints" / "abc" / "1"
+
+    def saved(launch: int) -> list[int]:
+        return [number for path in folder.glob("checkpoint-*") if (number := int(path.name[11:])) // 10**6 == launch]
+
+    world.do(Launch("1", on(0), 1))
+    assert world.until(lambda: bool(saved(1)))
+    world.kubelets.silence("n0")
+    assert world.wait(Exited).cause == "node-lost"
+    world.do(Launch("1", on(1), 2))
+    assert world.until(lambda: len(saved(2)) >= 2)
+    assert len(world.kubelets.running()) == 2, "the older one is still there"
+    time.sleep(0.3)
+    newest = max(saved(2))
+    world.kubelets.hear("n0")
+    assert world.until(lambda: world.kubelets.running() == ["skep-abc-1-2-0"])
+    world.do(Stop("1", "preempted", 2))
+    assert world.wait(Exited, count=2).was_stopped
+    found = Checkpoints(folder).latest()
+    assert found is not None
+    assert found["number"] >= newest
+    whose = Checkpoints(folder).read(found["number"], "rank-0.bin")["kept"]["done"]
+    assert whose == sorted(whose), "steps of launch 1, then those of launch 2"
+    assert whose[-1] == 2
 
 
 def test_a_cordoned_node_and_a_taint_are_conditions(world: KubeWorld) -> None:

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from local_world import World, is_alive, processes_of, sh, until
+from local_world import World, is_alive, on, processes_of, sh, until
 
-from skep.core.actions import Stop
-from skep.core.reports import Exited
+from skep.core.actions import Move, Stop
+from skep.core.reports import Exited, Moved
 
 SAVER = """
 import pathlib, os, signal, sys, time
@@ -57,6 +57,22 @@ def test_who_does_not_leave_is_killed_after_the_grace(tmp_path: Path) -> None:
         told = stop(world)
         assert 0.4 < time.monotonic() - began < 30
         assert (told.code, told.was_stopped) == (137, True)
+
+
+def test_no_process_of_an_older_launch_writes_a_checkpoint_beside_the_next(tmp_path: Path) -> None:
+    """One that left its session and ignores SIGTERM writes on and on, until it is killed; only then the next begins."""
+    loop = "while :; do echo $SKEP_LAUNCH > $SKEP_CHECKPOINT_DIR/state; sleep 0.01; done"
+    escaped = f"( trap '' TERM HUP INT; setsid bash -c '{loop}' >/dev/null 2>&1 & ); echo on; sleep 60"
+    with World(tmp_path, {"1": sh(escaped, grace_s=0.5)}) as world:
+        started(world)
+        state = tmp_path / "jobs/1/checkpoint/state"
+        assert until(lambda: state.exists() and state.read_text() == "1\n")
+        world.requests["1"] = sh("echo $SKEP_LAUNCH > $SKEP_CHECKPOINT_DIR/state; sleep 60")
+        world.do(Move("1", on(1), 2))
+        world.wait(Moved)
+        assert until(lambda: state.read_text() == "2\n")
+        time.sleep(0.2)
+        assert state.read_text() == "2\n"
 
 
 ESCAPES = {

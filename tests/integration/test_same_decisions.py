@@ -8,19 +8,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.hollow import HollowKubelets
+from tests.support.kube_live import kube_service
 from tests.support.kube_plane import ControlPlane
 
-from skep.clusters.discovered import with_found
 from skep.core.actions import Action, Launch
 from skep.core.cluster import Cluster
 from skep.core.events import Batch, Event
-from skep.core.needs import offered_needs
 from skep.core.record import Entry, decode
 from skep.core.state import State
 from skep.core.step import PlannerChange, Scheduler
-from skep.engines.kube.engine import KubeEngine, capabilities_of, find_nodes
-from skep.engines.kube.settings import KubeSettings
 from skep.engines.local.engine import LocalEngine
 from skep.jobs.request import Elastic, OfShare, Request, TaskRole
 from skep.policies.idle import Idle
@@ -86,25 +82,8 @@ def live(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Live]:
 @pytest.fixture
 def kube_live(plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Live]:
     """The same on a real API server with hollow kubelets."""
-    (tmp_path / "pods").mkdir()
-    namespace = plane.namespace()
-    kubelets = HollowKubelets(plane.api, tmp_path / "pods", {"n0": 2, "n1": 2}, plane.folder / "pki", namespace)
-    kept = {"hostPath": {"path": str(tmp_path / "checkpoints")}}
-    settings = KubeSettings(str(plane.kubeconfig("admin", namespace)), gpus="visible", image="test", checkpoints=kept)
-    service = Live(
-        Store(tmp_path / "skep.db"),
-        lambda live: KubeEngine(
-            tmp_path, live.writer.state.cluster.blank(), live.request_of, live.tell, settings, "abc"
-        ),
-        time.time,
-        cluster=("test", with_found("nodes: discovered\n", find_nodes(settings))),
-        policy=request.param,
-        offers=offered_needs(capabilities_of(settings)),
-        capabilities=capabilities_of(settings),
-    )
-    yield service
-    service.close()
-    kubelets.close()
+    with kube_service(plane, tmp_path, request.param) as service:
+        yield service
 
 
 def sleeper(number: int) -> Request:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ class Task(msgspec.Struct):
     path: str
     process: subprocess.Popen[bytes]
     container: str
+    node: str
+    env: dict[str, str]
     kill_at: float | None = None
     is_deleted: bool = False
 
@@ -55,13 +58,16 @@ class HollowKubelets:
         self.api, self.folder, self.nodes, self.runs = api, folder, nodes, runs
         self.tasks: dict[str, Task] = {}
         self.silent: set[str] = set()
+        """Nodes that hear and say nothing; their pods run on."""
         self.broken: set[str] = set()
         """Labels `skep/task` of pods that cannot be started."""
         self.image_fails: set[str] = set()
         self.slow_images: set[str] = set()
         """Images that are never pulled to the end."""
         self.starts: list[str] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._later: list[Callable[[], object]] = []
+        """What could not be said because the API server was away, in order."""
         self._closing = threading.Event()
         self.logs = LogServer(self, pki)
         for name, gpus in nodes.items():
@@ -90,6 +96,25 @@ class HollowKubelets:
         status |= {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
         self.api.patch(f"/api/v1/nodes/{name}/status", {"status": status})
 
+    def silence(self, name: str) -> None:
+        """As a node that lost its network, and that the node controller has noticed."""
+        with self._lock:
+            self.silent.add(name)
+        self.set_ready(name, is_ready=False)
+
+    def hear(self, name: str) -> None:
+        """It is back: what is no longer wanted there ends before it says that it is ready."""
+        with self._lock:
+            self.silent.discard(name)
+            there = {pod.metadata.uid: pod for pod in list(self.watch.items.values())}
+            for uid, task in self.tasks.items():
+                if task.node == name and uid not in there:
+                    task.is_deleted = True
+                    end(task.process, signal.SIGKILL)
+            for pod in there.values():
+                self._changed(None, pod)
+        self.set_ready(name, is_ready=True)
+
     def close(self) -> None:
         self._closing.set()
         self.watch.close()
@@ -106,6 +131,10 @@ class HollowKubelets:
         with self._lock:
             return [task.name for task in self.tasks.values()]
 
+    def alive(self) -> list[Task]:
+        with self._lock:
+            return [task for task in self.tasks.values() if task.process.poll() is None]
+
     def signal(self, pod: str, number: int) -> None:
         with self._lock:
             for task in self.tasks.values():
@@ -119,7 +148,7 @@ class HollowKubelets:
         if pod is None:
             with self._lock:
                 for task in self.tasks.values():
-                    if before is not None and task.name == before.metadata.name:
+                    if before is not None and task.name == before.metadata.name and task.node not in self.silent:
                         task.is_deleted = True
                         end(task.process, signal.SIGKILL)
             return
@@ -155,11 +184,10 @@ class HollowKubelets:
             self._say(path, "Running", container["name"], running={})
             return
         line = [*container.get("command", []), *container.get("args", [])]
+        env, node = self._env(pod, container), pod.spec["nodeName"]
         with self.log_of(pod.metadata.name).open("ab") as log:
-            process = subprocess.Popen(
-                line, env=self._env(pod, container), cwd=self.folder, stdout=log, stderr=log, start_new_session=True
-            )
-        self.tasks[pod.metadata.uid] = Task(pod.metadata.name, path, process, container["name"])
+            process = subprocess.Popen(line, env=env, cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
+        self.tasks[pod.metadata.uid] = Task(pod.metadata.name, path, process, container["name"], node, env)
         self._say(path, "Running", container["name"], running={})
 
     def _env(self, pod: WholePod, container: dict[str, Any]) -> dict[str, str]:
@@ -185,8 +213,12 @@ class HollowKubelets:
     def _work(self) -> None:
         while not self._closing.wait(TICK_S):
             with self._lock:
+                later, self._later = self._later, []
+                for what in later:
+                    self._send(what)
                 for uid, task in list(self.tasks.items()):
-                    self._check(uid, task)
+                    if task.node not in self.silent:
+                        self._check(uid, task)
 
     def _check(self, uid: str, task: Task) -> None:
         if task.kill_at is not None and time.monotonic() > task.kill_at:
@@ -201,7 +233,19 @@ class HollowKubelets:
             task.path, phase, task.container, terminated={"exitCode": code, "reason": "Error" if code else "Completed"}
         )
         if task.is_deleted:
-            delete(self.api, task.path, grace_s=0)
+            self._send(lambda: delete(self.api, task.path, grace_s=0))
+
+    def _send(self, what: Callable[[], object]) -> None:
+        """Now, or when the API server is back."""
+        if self._later:
+            self._later.append(what)
+            return
+        try:
+            what()
+        except ApiError as error:
+            if error.status != 0 and error.status < 500:
+                raise
+            self._later.append(what)
 
     def _say(
         self, path: str, phase: str, container: str = "", reason: str = "", message: str = "", **state: Any
@@ -210,8 +254,11 @@ class HollowKubelets:
         if container:
             about = {"image": "", "imageID": "", "ready": phase == "Running", "restartCount": 0}
             status["containerStatuses"] = [{"name": container, "state": state, **about}]
+        self._send(lambda: self._patch(f"{path}/status", {"status": status}))
+
+    def _patch(self, path: str, body: dict[str, Any]) -> None:
         try:
-            self.api.patch(f"{path}/status", {"status": status})
+            self.api.patch(path, body)
         except ApiError as error:
             if error.status != 404:
                 raise

@@ -175,7 +175,13 @@ class ControlPlane:
 
     def lists(self) -> int:
         """How many lists the audit log has."""
-        return sum('"verb":"list"' in line for line in self.audit_log.read_text().splitlines())
+        return sum(verb == "list" for _, verb in self.requests())
+
+    def requests(self) -> list[tuple[str, str]]:
+        """(resource, verb) of all requests so far, but those of the API server to itself."""
+        events = map(json.loads, self.audit_log.read_text().splitlines())
+        own = (each for each in events if "objectRef" in each and each["user"]["username"] != "system:apiserver")
+        return [(each["objectRef"]["resource"], each["verb"]) for each in own if each["stage"] != "RequestReceived"]
 
     def rights_used(self, user: str) -> tuple[set[tuple[str, str, str]], list[str]]:
         """(group, resource, verb) of the requests of this user, and those that were refused for missing rights."""

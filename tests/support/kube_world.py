@@ -30,6 +30,15 @@ def on(*nodes: int, gpus: int = 1) -> Allocation:
     return Allocation(tuple(Slice(node, gpus=(1 << gpus) - 1) for node in nodes), gpus * len(nodes))
 
 
+def until(condition: Callable[[], bool]) -> bool:
+    by_s = time.monotonic() + WAIT_S
+    while not condition():
+        if time.monotonic() > by_s:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 class KubeWorld:
     def __init__(self, plane: ControlPlane, folder: Path, *, user: str = "admin", namespace: str = "") -> None:
         self.plane, self.folder = plane, folder
@@ -92,12 +101,7 @@ class KubeWorld:
         return self.of(kind, job_id)[count - 1]
 
     def until(self, condition: Callable[[], bool]) -> bool:
-        by_s = time.monotonic() + WAIT_S
-        while not condition():
-            if time.monotonic() > by_s:
-                return False
-            time.sleep(0.02)
-        return True
+        return until(condition)
 
     def raw_pods(self) -> list[dict[str, Any]]:
         found = msgspec.json.decode(self.api.get(self.api.of("pods")))["items"]

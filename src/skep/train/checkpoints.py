@@ -1,9 +1,11 @@
 """A folder of checkpoints: each is complete and durable before it can be found, and a damaged one is never loaded.
 
     checkpoint-000007/   manifest.json  shared.bin  rank-0.bin  rank-1.bin  (user/: what the script's own `save` wrote)
-    tmp-240/             being written for step 240; after a crash it is left over and removed at the next start
+    tmp-0-240/           being written for step 240; after a crash it is left over and removed at the next start
 
-They are numbered, not named by step: one step may be saved twice (before and after the end of its epoch).
+They are numbered, not named by step: one step may be saved twice (before and after the end of its epoch). Numbers of a
+later launch are larger: on a node that cannot be reached an older launch may go on for a while, and what it saves then
+never counts as newer than, nor replaces, what a newer launch has saved.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 KEEP = 2  # the latest, and the one before in case the disk damaged the latest
 MANIFEST = "manifest.json"
 CHUNK = 1 << 20
+OF_LAUNCH = 1_000_000  # numbers of each launch
 
 
 def warn(message: str) -> None:
@@ -35,14 +38,17 @@ def rank_file(rank: int) -> str:
 
 
 class Checkpoints:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, launch: int | None = None) -> None:
+        """Without a number, the launch is that of the newest checkpoint."""
         self._folder = folder
+        self._launch = max(map(_number, self._all()), default=0) // OF_LAUNCH if launch is None else launch
 
     def latest(self) -> dict[str, Any] | None:
         """The manifest of the newest intact checkpoint. Damaged ones are set aside; leftovers of a crash are
         removed."""
         for leftover in self._folder.glob("tmp-*"):
-            _remove(leftover)
+            if _launch_of(leftover) <= self._launch:
+                _remove(leftover)
         for path in reversed(self._all()):
             try:
                 return _check(path)
@@ -84,7 +90,8 @@ class Checkpoints:
         missing = [name for name in expected if not (folder / name).exists()]
         if missing:
             raise OSError(f"{missing[0]} is missing: the checkpoint folder is not shared by all ranks")
-        number = max((_number(path) for path in self._all()), default=0) + 1
+        first = self._launch * OF_LAUNCH
+        number = max([first, *(each for each in map(_number, self._all()) if each < first + OF_LAUNCH)]) + 1
         sums = {name: _summed(folder / name) for name in _files(folder)}
         content = {**manifest, "number": number, "step": step, "files": sums}
         (folder / MANIFEST).write_text(json.dumps({**content, "sum": _sum_of(content)}), "utf-8")
@@ -116,11 +123,17 @@ class Checkpoints:
         return self._folder / f"checkpoint-{number:06d}"
 
     def _temporary(self, step: int) -> Path:
-        return self._folder / f"tmp-{step}"
+        return self._folder / f"tmp-{self._launch}-{step}"
 
 
 def _number(path: Path) -> int:
     return int(path.name.removeprefix("checkpoint-"))
+
+
+def _launch_of(temporary: Path) -> int:
+    """0 if the folder is none of ours."""
+    words = temporary.name.split("-")
+    return int(words[1]) if len(words) == 3 and words[1].isdigit() else 0
 
 
 def _check(path: Path) -> dict[str, Any]:

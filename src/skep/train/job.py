@@ -176,7 +176,8 @@ class TrainingJob:
         if most != -least:
             raise ValueError(f"all ranks must do equally many: one has {-least}, another {most}")
         if self._checkpoint_folder is not None:
-            self._saving.restore(Checkpoints(self._own_folder(self._checkpoint_folder)), self._ranks, self._place)
+            folder = self._own_folder(self._checkpoint_folder)
+            self._saving.restore(Checkpoints(folder, _launch()), self._ranks, self._place)
         self._saved_at_s = time.monotonic()
         self._progress.restart_clock()
         self._between_steps(is_last=done(self._place) >= total)
@@ -238,6 +239,11 @@ class TrainingJob:
 def _folder(variable: str) -> Path | None:
     name = os.environ.get(variable, "")
     return Path(name) if name else None
+
+
+def _launch() -> int | None:
+    number = os.environ.get("SKEP_LAUNCH", "")
+    return int(number) if number.isdigit() else None
 
 
 def _speaks_for_its_task() -> bool:

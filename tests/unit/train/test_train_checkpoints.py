@@ -9,8 +9,8 @@ import pytest
 from skep.train.checkpoints import Checkpoints
 
 
-def save(folder: Path, step: int) -> Checkpoints:
-    checkpoints = Checkpoints(folder)
+def save(folder: Path, step: int, launch: int | None = None) -> Checkpoints:
+    checkpoints = Checkpoints(folder, launch)
     checkpoints.start(step)
     checkpoints.write(step, "rank-0.bin", {"at": step})
     checkpoints.commit(step, {"world_size": 1}, ["rank-0.bin"])
@@ -109,6 +109,43 @@ def test_the_same_step_can_be_saved_again_and_the_newer_one_counts(tmp_path: Pat
     found = checkpoints.latest()
     assert found is not None
     assert checkpoints.read(found["number"], "rank-0.bin") == {"at": "later"}
+
+
+def test_what_an_older_launch_saves_late_neither_counts_nor_replaces_anything(tmp_path: Path) -> None:
+    """It goes on, on a node that cannot be reached; a newer launch began from its first checkpoint."""
+    save(tmp_path, 10, launch=1)
+    save(tmp_path, 11, launch=2)
+    for step in (100, 200, 300):
+        older = save(tmp_path, step, launch=1)
+    for launch in (1, 3):
+        found = Checkpoints(tmp_path, launch).latest()
+        assert found is not None
+        assert found["step"] == 11
+    save(tmp_path, 12, launch=2)
+    save(tmp_path, 400, launch=1)
+    assert names(tmp_path) == ["checkpoint-2000001", "checkpoint-2000002"]
+    assert older.read(2000002, "rank-0.bin") == {"at": 12}
+
+
+def test_what_a_newer_launch_is_writing_is_left_alone_by_an_older_one(tmp_path: Path) -> None:
+    newer, older = Checkpoints(tmp_path, 2), Checkpoints(tmp_path, 1)
+    for each in (older, newer):
+        each.start(5)
+        each.write(5, "rank-0.bin", {"by": each._launch})
+    older.latest()
+    assert names(tmp_path) == ["tmp-2-5"], "that of its own launch is left over from a crash"
+    newer.commit(5, {}, ["rank-0.bin"])
+    assert newer.read(2000001, "rank-0.bin") == {"by": 2}
+    with pytest.raises(OSError, match="No such file"):
+        older.write(5, "rank-0.bin", {})
+
+
+def test_outside_a_launch_it_goes_on_from_the_newest(tmp_path: Path) -> None:
+    save(tmp_path, 10, launch=3)
+    save(tmp_path, 11)
+    found = Checkpoints(tmp_path, 3).latest()
+    assert found is not None
+    assert (found["step"], found["number"]) == (11, 3000002)
 
 
 def test_a_damaged_one_that_cannot_be_set_aside_is_passed_over(
