@@ -45,6 +45,10 @@ class FaultTimes(msgspec.Struct, frozen=True):
     unreachable_s: float = 60.0
 
 
+SHORT = FaultTimes(away_s=12.0, silent_s=8.0, unreachable_s=3.0)
+"""Away for longer than a server may act without its Lease; silent for longer than a node may be."""
+
+
 class KubeServer(Server):
     """`skep up --engine kubernetes`. Its object stays the same when another process takes over."""
 
@@ -237,11 +241,13 @@ def main() -> None:
     given.add_argument("--seed", type=int, default=0)
     given.add_argument("--kinds", default="server", help=f"of {', '.join(KINDS)}, between commas")
     given.add_argument("--policy", default="fifo:walk=skip")
+    given.add_argument("--short", action="store_true", help="away for 12 s, silent for 8 s, lost after 3 s")
     asked = given.parse_args()
     faults = random.Random(asked.seed).choices(asked.kinds.split(","), k=asked.faults)
     with tempfile.TemporaryDirectory() as name, control_plane(Path(name)) as plane:
         (place := Path(name) / "trial").mkdir()
-        seen = run_pod_trial(plane, place, faults, asked.seed, FaultTimes(), policy=asked.policy, say=True)
+        times = SHORT if asked.short else FaultTimes()
+        seen = run_pod_trial(plane, place, faults, asked.seed, times, policy=asked.policy, say=True)
     done = ", ".join(f"{count} {kind}" for kind, count in sorted(seen.faults.items()))
     print(f"\n{done}: {seen.jobs} jobs with {seen.launches} starts, none lost, stuck or beside another")
     print(f"slowest restart: {seen.slowest_restart_s:.2f} s until it answered")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.crash.pods import FaultTimes, run_pod_trial
+from bench.crash.pods import SHORT, run_pod_trial
 from tests.support.kube_plane import ControlPlane
 
 pytestmark = pytest.mark.slow
-SHORT = FaultTimes(away_s=12.0, silent_s=8.0, unreachable_s=3.0)
-"""Away for longer than a server may act without its Lease; silent for longer than a node may be."""
 
 
 def test_kill_the_server_its_api_server_and_a_node(plane: ControlPlane, tmp_path: Path) -> None:
