@@ -208,6 +208,30 @@ def test_a_node_that_is_not_ready_for_long_is_lost_until_it_is_back(world: KubeW
     assert world.until(lambda: NodeConditions("n0", ()) in world.told)
 
 
+def test_a_server_that_starts_again_hears_what_became_of_the_nodes(world: KubeWorld) -> None:
+    """One was lost, the other cordoned, when the server before it ended; a pod was left on the lost one."""
+    world.do(Launch("1", on(0), 1))
+    world.wait(Started)
+    world.kubelets.silence("n0")
+    world.engine.close()
+    world.told.clear()
+    world.open()
+    world.adopt(Launch("1", on(0), 1), Launch("2", on(0), 1), lost={"n0"})
+    assert world.wait(Exited).cause == "node-lost", "also if its server ended before it could say so"
+    assert world.wait(LaunchFailed, "2").cause == "node-lost"
+    assert NodeConditions("n1", ()) in world.told, "it was uncordoned meanwhile"
+    assert NodeBack("n0") not in world.told
+    world.kubelets.hear("n0")
+    assert world.until(lambda: NodeBack("n0") in world.told)
+    world.do(Launch("2", on(0), 2))
+    world.wait(Started, "2")
+
+
+def test_a_node_that_came_back_while_there_was_no_server_is_back(world: KubeWorld) -> None:
+    world.adopt(lost={"n0"})
+    assert world.until(lambda: NodeBack("n0") in world.told)
+
+
 STEPS_THAT_COUNT = """
 from skep import train
 import os, time

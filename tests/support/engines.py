@@ -266,7 +266,7 @@ class FakeEngine(NoEngine):
         self.machine.runs[action.job_id] = run
         broken = self.machine.broken.get(action.job_id)
         if lost := self.machine.lost & self._nodes(run):
-            run.end = LaunchFailed(action.job_id, action.launch, f"node {min(lost)} is lost")
+            run.end = LaunchFailed(action.job_id, action.launch, f"node {min(lost)} is lost", "node-lost")
         elif broken:
             run.end = LaunchFailed(action.job_id, action.launch, f"task {broken} cannot be started", "shortage")
         else:

@@ -65,6 +65,8 @@ class HollowKubelets:
         self.slow_images: set[str] = set()
         """Images that are never pulled to the end."""
         self.starts: list[str] = []
+        self.ended: set[str] = set()
+        """Uids of pods that ended here; what the watch says of them may be older."""
         self._lock = threading.RLock()
         self._later: list[Callable[[], object]] = []
         """What could not be said because the API server was away, in order."""
@@ -157,6 +159,8 @@ class HollowKubelets:
         with self._lock:
             task = self.tasks.get(pod.metadata.uid)
             is_over = pod.status.get("phase") in ("Succeeded", "Failed")
+            if pod.metadata.uid in self.ended:
+                return
             if task is None and not is_over and not pod.metadata.deletion_timestamp:
                 self._begin(pod)
             elif pod.metadata.deletion_timestamp and task is not None and not task.is_deleted:
@@ -228,6 +232,7 @@ class HollowKubelets:
             return
         code = code if code >= 0 else 128 - code
         del self.tasks[uid]
+        self.ended.add(uid)
         phase = "Failed" if code else "Succeeded"
         self._say(
             task.path, phase, task.container, terminated={"exitCode": code, "reason": "Error" if code else "Completed"}

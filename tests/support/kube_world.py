@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,10 @@ class KubeWorld:
         settings = KubeSettings(str(kubeconfig), namespace=namespace)
         return KubeEngine(folder, Cluster([]), lambda job_id: (Request("", {}), None), print, settings, "abc")
 
-    def adopt(self, *actions: Action, known: set[tuple[str, int]] | None = None) -> None:
+    def adopt(self, *actions: Action, known: set[tuple[str, int]] | None = None, lost: Collection[str] = ()) -> None:
         asked = {(action.job_id, action.launch) for action in actions}
         self.epoch = self.engine.last_epoch() + 1
-        wanted = Wanted(named(actions, self.cluster), asked if known is None else known)
+        wanted = Wanted(named(actions, self.cluster), asked if known is None else known, set(lost))
         self.engine.adopt(self.epoch, 0.0, wanted)
 
     def do(self, *actions: Action) -> None:

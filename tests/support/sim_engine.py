@@ -127,7 +127,7 @@ class SimEngine(NoEngine):
 
     def _begin(self, action: Launch | Move) -> None:
         if lost := set(action.names) & self.world.lost:
-            self.tell([LaunchFailed(action.job_id, action.launch, f"node {min(lost)} is lost")])
+            self.tell([LaunchFailed(action.job_id, action.launch, f"node {min(lost)} is lost", "node-lost")])
         elif isinstance(action, Move) and not self._runs(action.job_id):
             self._retell(action.job_id)  # It ended by itself before it could move.
         else:

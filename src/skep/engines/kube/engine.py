@@ -263,11 +263,12 @@ class KubeEngine(StoredJobs):
         self.health.tell_all(sorted(new))
 
     def _take_up(self, wanted: Wanted) -> None:
-        self.health.begin()
-        for node in sorted(wanted.lost):
-            self.runs.lose(node)
+        self.runs.lost |= wanted.lost  # nothing is launched there
         self.runs.sweep(wanted.known)
         self._act(wanted.actions)
+        for node in sorted(wanted.lost):
+            self.runs.lose(node)
+        self.health.begin(wanted.lost)
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:

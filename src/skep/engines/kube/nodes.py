@@ -93,19 +93,24 @@ class KubeNodes:
     def on_pod(self, before: ForeignPod | None, pod: ForeignPod | None) -> None:
         self.post(self._count, before, pod)
 
-    def begin(self) -> None:
-        """What was not heard of may have left while there was no server."""
+    def begin(self, lost: set[str]) -> None:
+        """What was not heard of may have left while there was no server; what was lost then may be ready. The server
+        knows which of them an admin has declared lost."""
         for name in self.runs.cluster.by_name:
             if name not in self._there:
                 self._see(name, None)
         self.tell_all(self.runs.cluster.by_name)
+        self._silent |= lost
+        for name in sorted(lost & self._there.keys()):
+            self._watch_over(name, is_ready=self._there[name].is_ready)
 
     def tell_all(self, names: Iterable[str]) -> None:
-        """Report what is known of these nodes, which may be new in the cluster."""
+        """Report what is known of these nodes, which may be new in the cluster; also that nothing speaks against one
+        any more."""
         for name in names:
             if (node := self._there.get(name)) is not None:
-                self._told.pop(name, None)
-                self._tell_conditions(name, conditions_of(node))
+                self._told[name] = conditions_of(node)
+                self.runs.reports.append(NodeConditions(name, self._told[name]))
                 self._tell_uses(name)
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ from skep.engines.kube.run import KILLED, TERMINATED, KubeRun, exit_of, why_neve
 from skep.engines.local.ask import ask
 from skep.engines.local.begin import place_tasks
 from skep.engines.local.folder import ExitRecord, Folder, LaunchRecord, TaskRecord, read_launch, write_durable
-from skep.engines.local.run import LocalTask, Phase
+from skep.engines.local.run import NODE_LOST, LocalTask, Phase
 from skep.jobs.env import TaskPlace
 from skep.jobs.request import Request
 
@@ -115,11 +115,12 @@ class KubeRuns:
         request, member = self.request_of(action.job_id)
         try:
             places = place_tasks(request, member, action.allocation, names_of(action))
-            if gone := {place.node for place in places} & self.lost:
-                raise InputError(f"node {min(gone)} is lost")
             gang = self.maker.gang(request, action.job_id, action.launch, places)
         except InputError as error:
             self.reports.append(LaunchFailed(action.job_id, action.launch, str(error)))
+            return
+        if gone := {place.node for place in places} & self.lost:
+            self.reports.append(LaunchFailed(action.job_id, action.launch, f"node {min(gone)} is lost", NODE_LOST))
             return
         is_exact = self.maker.settings.gpus == "visible"
         tasks = [
@@ -400,8 +401,8 @@ class KubeRuns:
                 name for name, task in run.pods.items() if task.record.node == node and task.phase is not Phase.GONE
             ]
             for name in there:
-                run.kill_cause = "node-lost"
-                self._kill(run, name, ExitRecord(KILLED, "node-lost"))
+                run.kill_cause = NODE_LOST
+                self._kill(run, name, ExitRecord(KILLED, NODE_LOST))
             if there:
                 self._stop(run)
 

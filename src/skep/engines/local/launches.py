@@ -26,7 +26,17 @@ from skep.engines.local.cgroups import members
 from skep.engines.local.disk import remove_folder
 from skep.engines.local.folder import Folder, LaunchRecord, read_launch, trim_logs
 from skep.engines.local.reap import clear, kill_rest
-from skep.engines.local.run import SERVER_AWAY, SHIM_KILLED, LaunchRun, LocalTask, Phase, lone_terms, owned, terms_of
+from skep.engines.local.run import (
+    NODE_LOST,
+    SERVER_AWAY,
+    SHIM_KILLED,
+    LaunchRun,
+    LocalTask,
+    Phase,
+    lone_terms,
+    owned,
+    terms_of,
+)
 from skep.engines.local.shares import Shares
 from skep.engines.local.start import start_shim
 from skep.engines.local.uses import ALL, Scope
@@ -48,6 +58,10 @@ SHORTAGES = {
 """Errors that may disappear later: a shortage on the machine."""
 
 log = logging.getLogger(__name__)
+
+
+class OnLostNode(InputError):
+    """The server had not heard of the loss when it decided."""
 
 
 class Launches:
@@ -141,6 +155,7 @@ class Launches:
 
     def _say_why_not(self, action: Launch | Move, error: Exception) -> None:
         cause = SHORTAGE if isinstance(error, OSError) and error.errno in SHORTAGES else ""
+        cause = NODE_LOST if isinstance(error, OnLostNode) else cause
         self._reports.append(LaunchFailed(action.job_id, action.launch, reason_of(error), cause))
 
     def _begin(self, action: Launch | Move) -> None:
@@ -152,7 +167,7 @@ class Launches:
         places = place_tasks(request, member, action.allocation, nodes)
         for place in places:
             if place.node in self.lost:
-                raise InputError(f"node {place.node} is lost")
+                raise OnLostNode(f"node {place.node} is lost")
         account = self.beginner.accounts.of(request.user)
         owner = (action.job_id, action.launch)
         ports = self.ports.take(owner, ports_wanted(request, places))
@@ -298,7 +313,7 @@ class Launches:
     def _end(self, run: LaunchRun) -> None:
         self._drop(run)
         verdict = run.verdict()
-        is_own = isinstance(verdict, Exited) and not verdict.was_stopped and verdict.cause != "node-lost"
+        is_own = isinstance(verdict, Exited) and not verdict.was_stopped and verdict.cause != NODE_LOST
         if run.next is not None and not is_own:
             self._begin_or_say(run.next)
         else:

@@ -26,7 +26,8 @@ from skep.jobs.request import Request, TaskRole
 SHIM_KILLED = "shim-killed"
 SERVER_AWAY = "server-away"
 FULL_DISK = "full-disk"
-CAUSES = ("oom", "image", "config", "node-lost", "evicted", "deleted", FULL_DISK, SHIM_KILLED, SERVER_AWAY)
+NODE_LOST = "node-lost"
+CAUSES = ("oom", "image", "config", NODE_LOST, "evicted", "deleted", FULL_DISK, SHIM_KILLED, SERVER_AWAY)
 """Causes of an exit that are reported."""
 KILLED = 128 + signal.SIGKILL
 
@@ -207,7 +208,7 @@ class LaunchRun:
     def _left_by_itself(self, task: LocalTask) -> bool:
         """A task that was asked to stop and exits with 0 was done if the job reports progress but did not report that
         it left."""
-        if task.exit is None or not task.exit.ran or task.exit.cause == "node-lost":
+        if task.exit is None or not task.exit.ran or task.exit.cause == NODE_LOST:
             return False
         if not task.exit.stop_asked:
             return True
@@ -221,7 +222,7 @@ class LaunchRun:
         decided = self.decided()
         if decided is not None:
             return self._exited(self._named(decided.task), decided.code, task=decided.task)
-        lost = [task for task in self.tasks if task.exit and task.exit.cause == "node-lost"]
+        lost = [task for task in self.tasks if task.exit and task.exit.cause == NODE_LOST]
         if lost:
             return self._exited(lost[0], KILLED, task=lost[0].record.name)
         stopped = [task for task in self.tasks if task.exit and task.exit.stop_asked]

@@ -17,7 +17,7 @@ from skep.engines.local.folder import read_launch
 from skep.engines.local.launches import NOWHERE, START_S, Launches, reason_of
 from skep.engines.local.processes import family, send, state_of, written_by
 from skep.engines.local.reap import DeadTask, clear, kill_by_force, reap
-from skep.engines.local.run import FULL_DISK, SHIM_KILLED, LaunchRun, LocalTask, Phase
+from skep.engines.local.run import FULL_DISK, NODE_LOST, SHIM_KILLED, LaunchRun, LocalTask, Phase
 from skep.files.untrusted import is_file, read_small
 from skep.jobs.request import Request
 
@@ -170,7 +170,7 @@ class Runs(Launches):
         for run in list(self.by_job.values()):
             there = [task for task in run.tasks if task.record.node == node and task.phase is not Phase.GONE]
             if there:
-                run.kill_cause = "node-lost"
+                run.kill_cause = NODE_LOST
                 self._guarded(run, self._kill, run, there)
 
     def _kill(self, run: LaunchRun, tasks: list[LocalTask]) -> None:
