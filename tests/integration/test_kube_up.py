@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.support.hollow import HollowKubelets
 from tests.support.kube_plane import ControlPlane, free_port
+from tests.support.kube_world import until
 
 from skep.engines.kube.api import Api
 from skep.engines.kube.credentials import of_file
@@ -41,17 +42,21 @@ class Place:
         words += ["--data", str(self.folder / "data"), "--port", self.url.rpartition(":")[2]]
         self.skep("up", "--engine", "kubernetes", *words, "-d")
 
-    def skep(self, *words: str, status: int = 0) -> str:
-        ran = subprocess.run(
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [sys.executable, "-m", "skep.cli.main", *words],
             env={**os.environ, "SKEP_URL": self.url},
             capture_output=True,
             text=True,
             timeout=WAIT_S,
+            check=False,
         )
-        assert ran.returncode == status, (words, ran.stdout, ran.stderr)
+
+    def skep(self, *words: str, status: int | None = 0) -> str:
+        ran = self.command(*words)
+        assert status in (None, ran.returncode), (words, ran.stdout, ran.stderr)
         assert "Traceback" not in ran.stderr
-        return ran.stdout if status == 0 else ran.stderr
+        return ran.stderr if status else ran.stdout
 
     def kill(self) -> None:
         os.kill(json.loads((self.folder / "data" / "server.json").read_text())["pid"], signal.SIGKILL)
@@ -88,6 +93,24 @@ def test_jobs_run_as_pods_and_survive_the_server(place: Place) -> None:
         assert place.skep("logs", job) == "begin 1\nend\n"
     assert sorted(place.kubelets.starts) == sorted(set(place.kubelets.starts))
     assert len(place.kubelets.starts) == len(jobs)
+
+
+def test_commands_run_in_the_pod_of_a_task(place: Place) -> None:
+    """From the command line through the server and the API server."""
+    job = place.skep("run", "-d", "--", "bash", "-c", "sleep 1000").split()[-1]
+    script = "echo here $SKEP_JOB_ID; echo no >&2; exit 3"
+    assert until(lambda: "running" in place.skep("ps"))
+    ran = place.command("exec", job, "--", "bash", "-c", script)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, f"here {job}\n", "no\n")
+    many = place.command("exec", job, "--", "head", "-c", "300000", "/dev/zero")
+    assert (many.returncode, len(many.stdout)) == (0, 300_000)
+    assert "no-such" in place.skep("exec", job, "--", "no-such-program", status=126)
+    place.kubelets.logs.is_deaf = True
+    said = place.skep("exec", job, "--", "true", status=126)
+    assert len(said.splitlines()) == 1
+    place.skep("stop", job)
+    place.skep("wait", job, status=None)
+    assert "does not run now" in place.skep("exec", job, "--", "true", status=2)
 
 
 def test_another_server_on_the_namespace_is_refused_in_one_line(place: Place, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import os
 import signal
 import ssl
@@ -273,6 +274,8 @@ class LogServer(ThreadingHTTPServer):
     """The part of a kubelet that the API server asks for logs."""
 
     daemon_threads = True
+    is_deaf = False
+    """It refuses commands."""
 
     def __init__(self, kubelets: HollowKubelets, pki: Path) -> None:
         super().__init__(("127.0.0.1", 0), LogHandler)
@@ -284,14 +287,21 @@ class LogServer(ThreadingHTTPServer):
 
 
 class LogHandler(BaseHTTPRequestHandler):
-    """`/containerLogs/NAMESPACE/POD/CONTAINER`"""
+    """`/containerLogs/NAMESPACE/POD/CONTAINER` and `/exec/NAMESPACE/POD/CONTAINER`"""
 
     server: LogServer
+    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
-        pod, kubelets = parts.path.split("/")[3], self.server.kubelets
-        follows = parse_qs(parts.query).get("follow") == ["true"]
+        _, what, _, pod, _ = parts.path.split("/")
+        self.close_connection = True
+        (self.run if what == "exec" else self.send_log)(pod, parse_qs(parts.query))
+
+    do_POST = do_GET
+
+    def send_log(self, pod: str, query: dict[str, list[str]]) -> None:
+        kubelets, follows = self.server.kubelets, query.get("follow") == ["true"]
         self.send_response(200)
         self.send_header("Connection", "close")
         self.end_headers()
@@ -304,6 +314,35 @@ class LogHandler(BaseHTTPRequestHandler):
                 if is_last:
                     return
                 time.sleep(TICK_S)
+
+    def run(self, pod: str, query: dict[str, list[str]]) -> None:
+        """A command with the variables of the pod, over a WebSocket with channels."""
+        task = next((task for task in self.server.kubelets.alive() if task.name == pod), None)
+        if task is None or self.server.is_deaf:
+            self.send_error(404)
+            return
+        key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        self.send_response(101)
+        for name, value in (("Upgrade", "websocket"), ("Connection", "Upgrade")):
+            self.send_header(name, value)
+        self.send_header("Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key.encode()).digest()).decode())
+        self.send_header("Sec-WebSocket-Protocol", self.headers["Sec-WebSocket-Protocol"])
+        self.end_headers()
+        status: dict[str, Any] = {"status": "Success"}
+        try:
+            done = subprocess.run(query["command"], env=task.env, capture_output=True, check=False)
+            self.send_channel(1, done.stdout)
+            self.send_channel(2, done.stderr)
+            if done.returncode:
+                causes = [{"reason": "ExitCode", "message": str(done.returncode)}]
+                status = {"status": "Failure", "details": {"causes": causes}}
+        except OSError as error:
+            status = {"status": "Failure", "message": str(error)}
+        self.send_channel(3, msgspec.json.encode(status))
+        self.wfile.write(b"\x88\x02\x03\xe8")
+
+    def send_channel(self, channel: int, content: bytes) -> None:
+        self.wfile.write(b"\x82\x7f" + (len(content) + 1).to_bytes(8) + bytes([channel]) + content)
 
     def log_message(self, *words: object) -> None: ...
 

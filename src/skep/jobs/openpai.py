@@ -14,7 +14,7 @@ from skep.files.text import shorten
 from skep.jobs import fields
 from skep.jobs.openpai_extras import Extras, read_extras
 from skep.jobs.openpai_text import TextContext, read_secrets
-from skep.jobs.request import Completion, Request, TaskRole
+from skep.jobs.request import Completion, OfKube, Request, TaskRole
 
 OF_JOB = (
     "protocolVersion",
@@ -53,7 +53,9 @@ STANDARD_PORTS = {"ssh": 1, "http": 1}
 """The default completion of every task of OpenPAI."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
-_MIB_MAX = 10**9
+_MIB_MAX, _SHM_MIB_MAX = 10**9, 10**7
+SHM_MIB = 512
+"""Of `/dev/shm`, unless a file says otherwise; container runtimes have 64, which is too little for data loaders."""
 
 
 def read_openpai(document: Field, user: str, warnings: list[str]) -> Request:
@@ -78,6 +80,7 @@ def read_openpai(document: Field, user: str, warnings: list[str]) -> Request:
         gang=extras.gang,
         retries=_whole(given, "jobRetryCount", least=0, most=fields.RETRIES_MAX, default=0),
         secrets=secrets,
+        kubernetes=OfKube(shm_gib=max(map(_shm_mib, roles.values())) / 1024),
     )
     return fields.checked(request, given["taskRoles"])
 
@@ -149,15 +152,24 @@ class _RoleReader:
 
     def _image(self, field: Field, context: TextContext) -> str:
         """The format demands one: `none` is a plain process."""
-        image = context.render(self._prerequisite(field, "dockerimage").fields()["uri"])
+        given = self._prerequisite(field, "dockerimage").fields()
+        if "auth" in given:
+            self.warnings.append("prerequisites.auth: not used; `pull_secrets` of the server, or of a Skep file, are")
+        image = context.render(given["uri"])
         return "" if image == "none" else image
 
     def _note_options(self, given: dict[str, Field]) -> None:
         if "extraContainerOptions" in given:
             options = given["extraContainerOptions"].fields(("shmMB", "infiniband"))
-            _whole(options, "shmMB", least=0, most=_MIB_MAX, default=0)
             if "infiniband" in options and options["infiniband"].flag():
                 self.warnings.append("extraContainerOptions.infiniband: not used")
+
+
+def _shm_mib(role: Field) -> int:
+    """The size of `/dev/shm` in its container."""
+    given = role.fields()
+    options = given["extraContainerOptions"].fields() if "extraContainerOptions" in given else {}
+    return _whole(options, "shmMB", least=0, most=_SHM_MIB_MAX, default=SHM_MIB)
 
 
 def _prerequisites(field: Field | None) -> dict[tuple[str, str], Field]:

@@ -170,6 +170,22 @@ def test_what_is_not_done_is_said() -> None:
     assert one(document).pinned == "c1"
 
 
+def test_shared_memory_is_that_of_the_largest_role() -> None:
+    assert one(small()).kubernetes.shm_gib == 0.5
+    document = with_role(extraContainerOptions={"shmMB": 2048})
+    document["taskRoles"]["other"] = {**document["taskRoles"]["train"], "extraContainerOptions": {"shmMB": 64}}
+    assert one(document).kubernetes.shm_gib == 2.0
+    assert one(with_role(extraContainerOptions={"shmMB": 0})).kubernetes.shm_gib == 0
+    with pytest.raises(InputError, match="shmMB"):
+        one(with_role(extraContainerOptions={"shmMB": -1}))
+
+
+def test_credentials_for_an_image_are_said_to_be_not_used() -> None:
+    document = small()
+    document["prerequisites"][0]["auth"] = {"username": "ann", "password": "p", "registryuri": "r.example"}
+    assert any("pull_secrets" in warning for warning in read(document).warnings)
+
+
 def test_all_roles_are_in_one_pinned_cell() -> None:
     document = small()
     document["taskRoles"]["other"] = document["taskRoles"]["train"]

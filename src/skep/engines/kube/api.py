@@ -187,7 +187,7 @@ def failure(status: int, text: bytes) -> ApiError:
     try:
         found = msgspec.json.decode(text, type=Status)
     except (msgspec.DecodeError, msgspec.ValidationError):
-        found = Status("", text[:200].decode(errors="replace"))
+        found = Status("", " ".join(text[:1000].decode(errors="replace").split())[:200])
     return ApiError(status, found.reason, found.message or f"the API server answered {status}")
 
 

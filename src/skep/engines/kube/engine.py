@@ -192,14 +192,18 @@ class KubeEngine(StoredJobs):
         return self._pieces(pod, argv)
 
     def _pieces(self, pod: str, argv: list[str]) -> Iterator[tuple[int, bytes]]:
-        for channel, content in exec_in(self.api, pod, CONTAINER, argv):
-            if channel == ERROR:
-                status = msgspec.json.decode(content, type=ExecStatus)
-                if status.code is None:
-                    yield STDERR, f"{status.message}\n".encode()
-                yield 0, str(NOT_RUN if status.code is None else status.code).encode()
-            else:
-                yield channel, content
+        try:
+            for channel, content in exec_in(self.api, pod, CONTAINER, argv):
+                if channel == ERROR:
+                    status = msgspec.json.decode(content, type=ExecStatus)
+                    if status.code is None:
+                        yield STDERR, f"{status.message}\n".encode()
+                    yield 0, str(NOT_RUN if status.code is None else status.code).encode()
+                else:
+                    yield channel, content
+        except ApiError as error:
+            yield STDERR, f"{error}\n".encode()
+            yield 0, str(NOT_RUN).encode()
 
     def gpu_health(self) -> dict[str, list[dict[str, Setting]]]:
         return {}
