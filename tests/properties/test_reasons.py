@@ -19,7 +19,7 @@ from skep.policies.registry import policies
 # Their order and their places depend on more than the queue: on the history that the ended jobs add to (lucid), on
 # moves in the same round (antman), on the promises of other jobs (singularity).
 WITHOUT_ROUNDS = ("antman", "lucid", "singularity")
-LEARNS = ("tiresias-g", "pollux", *(name for name in policies() if name.startswith("gavel-")))
+LEARNS = ("tiresias-g", "pollux", "sia", *(name for name in policies() if name.startswith("gavel-")))
 """A job that ends for the remedy is a new sample, or a new question to the solver, after which others may go first: the
 reasons of these policies are not tried here (`test_reason_matrix.py` does)."""
 

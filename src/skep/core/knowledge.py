@@ -98,6 +98,15 @@ class TrainingFigures(NamedTuple):
     """The fewest and the most that a GPU takes at once."""
 
 
+class TrialFigures(NamedTuple):
+    """What a short trial of a job on one GPU measures."""
+
+    steps: tuple[StepFigures, ...]
+    """With few samples and with many."""
+    samples: tuple[int, int]
+    """The fewest and the most that a GPU takes at once."""
+
+
 class Training(Protocol):
     """The course of a job's training at its batch size, as it was measured in whole runs."""
 
@@ -132,6 +141,9 @@ class ProfileFigures(Protocol):
     def shown(self, job: JobView, now_s: float) -> TrainingFigures | None:
         """What a running job measures of its training where it is, at its present batch size."""
 
+    def trial(self, job: JobSpec, gpu_type: str) -> TrialFigures | None:
+        """What a short trial on one GPU of that type measures."""
+
     def use(self, model: str) -> GpuUse | None:
         """What the job uses of a GPU when it is alone there."""
 
@@ -154,6 +166,9 @@ class Unknown:
         return None
 
     def shown(self, job: JobView, now_s: float) -> TrainingFigures | None:
+        return None
+
+    def trial(self, job: JobSpec, gpu_type: str) -> TrialFigures | None:
         return None
 
     def use(self, model: str) -> GpuUse | None:
@@ -269,6 +284,9 @@ class Knowledge:
 
     def shown(self, job: JobView, now_s: float) -> TrainingFigures | None:
         return self.measured.shown(job, now_s)
+
+    def trial(self, job: JobSpec, gpu_type: str) -> TrialFigures | None:
+        return self.measured.trial(job, gpu_type)
 
     def use(self, model: str) -> GpuUse | None:
         return self.measured.use(model)
@@ -397,6 +415,7 @@ class ShownKnowledge:
     use: Callable[[str], GpuUse | None]
     models: Callable[[], frozenset[str]]
     shown: Callable[[JobView, float], TrainingFigures | None]
+    trial: Callable[[JobSpec, str], TrialFigures | None]
     training: Callable[[JobSpec], Training | None]
     progress: Mapping[str, Progress]
     history: History
@@ -406,7 +425,7 @@ class ShownKnowledge:
         self.rate_of, self.standstills = whole.rate_of, whole.standstills
         if Need.THROUGHPUT in needs:
             self.rate, self.steps_per_s, self.throughput = whole.rate, whole.steps_per_s, whole.throughput
-            self.use, self.models, self.shown = whole.use, whole.models, whole.shown
+            self.use, self.models, self.shown, self.trial = whole.use, whole.models, whole.shown, whole.trial
         if Need.ORACLE in needs:
             self.training = whole.training
         if Need.PROGRESS in needs:
@@ -437,7 +456,7 @@ class ShownKnowledge:
 
 
 READ_WITH = {
-    **dict.fromkeys(("rate", "steps_per_s", "throughput", "use", "models", "shown"), Need.THROUGHPUT),
+    **dict.fromkeys(("rate", "steps_per_s", "throughput", "use", "models", "shown", "trial"), Need.THROUGHPUT),
     "training": Need.ORACLE,
     "progress": Need.PROGRESS,
     "history": Need.HISTORY,

@@ -8,7 +8,7 @@ import msgspec
 
 from skep.core.cluster import Cluster
 from skep.core.job import Job
-from skep.core.knowledge import GpuUse, Training, TrainingFigures
+from skep.core.knowledge import GpuUse, Training, TrainingFigures, TrialFigures
 from skep.core.model import JobSpec, Shape
 from skep.core.plan import Plan
 from skep.core.standstill import Standstills
@@ -53,6 +53,9 @@ class Known:
         if job.held is None:
             return None
         return self.speed.figures(job.spec, job.held, job.work_at(now_s), batch if isinstance(batch, int) else None)
+
+    def trial(self, job: JobSpec, gpu_type: str) -> TrialFigures | None:
+        return self.speed.trial(job, gpu_type)
 
     def use(self, model: str) -> GpuUse | None:
         return self.speed.use(model)

@@ -69,6 +69,9 @@ class Seen:
     def figures(self, job: JobSpec, allocation: Allocation, work_s: float, batch_size: int | None = None) -> None:
         return None
 
+    def trial(self, job: JobSpec, gpu_type: str) -> None:
+        return None
+
     def beside(self, model: str, other: str, gpu_type: str) -> float | None:
         alone, shared = (self.known.throughput(model, gpu_type, 1, near) for near in ((), (other,)))
         return shared.mean / alone.mean if alone is not None and shared is not None and alone.mean > 0 else None

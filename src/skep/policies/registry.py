@@ -34,6 +34,7 @@ ZOO = (
     "afs",
     "optimus",
     "pollux",
+    "sia",
     "allox",
     "themis",
     "gandiva_fair",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from skep.core.cluster import Allocation, Cluster
-from skep.core.knowledge import GpuUse, StepFigures, TrainingFigures
+from skep.core.knowledge import GpuUse, StepFigures, TrainingFigures, TrialFigures
 from skep.core.model import JobSpec
 from skep.profiles.goodput import NODE_GPUS, GoodputModel, Placement, read_models
 from skep.profiles.profile import Profile
@@ -155,6 +155,17 @@ class GoodputSpeed:
         if run is None or len(kinds) != 1:
             return None
         return run.figures(placement, kinds[0], work_s, batch_size or run.batch)
+
+    def trial(self, job: JobSpec, gpu_type: str) -> TrialFigures | None:
+        """With the fewest samples, the most, and as many times more than the one as fewer than the other."""
+        table = self.profile.tables.get(job.model)
+        if table is None or gpu_type not in table.kinds:
+            return None
+        times = table.kinds[gpu_type]
+        least, most = times.samples[0], table.samples_max or times.samples[1]
+        tried = {samples: times.at((1,), samples) for samples in (least, round(math.sqrt(least * most)), most)}
+        steps = [StepFigures(1, 1, samples, step.step_s - step.sync_s, step.step_s) for samples, step in tried.items()]
+        return TrialFigures(tuple(steps), (least, most))
 
     def _seats(self, allocation: Allocation) -> tuple[Placement, list[str]]:
         """GPUs on each node, and the kinds of these nodes."""

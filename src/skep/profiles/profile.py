@@ -131,6 +131,9 @@ class MeasuredSpeed:
     def figures(self, job: JobSpec, allocation: Allocation, work_s: float, batch_size: int | None = None) -> None:
         return None
 
+    def trial(self, job: JobSpec, gpu_type: str) -> None:
+        return None
+
     def steps_per_s(self, model: str, gpus: int, gpu_type: str) -> float | None:
         return self.profile.steps_per_s(model, gpus, gpu_type)
 

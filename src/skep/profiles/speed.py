@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from skep.core.cluster import Allocation
-from skep.core.knowledge import GpuUse, Training, TrainingFigures
+from skep.core.knowledge import GpuUse, Training, TrainingFigures, TrialFigures
 from skep.core.model import JobSpec
 
 
@@ -42,6 +42,9 @@ class Speed(Protocol):
         self, job: JobSpec, allocation: Allocation, work_s: float, batch_size: int | None = None
     ) -> TrainingFigures | None:
         """What the job measures of its training there; None if it was not measured."""
+
+    def trial(self, job: JobSpec, gpu_type: str) -> TrialFigures | None:
+        """What a short trial on one GPU of that type measures; None if it was not measured."""
 
     def training(self, job: JobSpec) -> Training | None:
         """The course of its training; None if it was not measured."""

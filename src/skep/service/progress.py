@@ -16,7 +16,15 @@ from skep.core.actions import Setting
 from skep.core.cluster import Cluster
 from skep.core.events import Event, NodeChanged, NodeJoined, ProgressReported
 from skep.core.job import Job, in_proportion
-from skep.core.knowledge import UNKNOWN, GpuUse, ProfileFigures, Training, TrainingFigures, neighbours_of
+from skep.core.knowledge import (
+    UNKNOWN,
+    GpuUse,
+    ProfileFigures,
+    Training,
+    TrainingFigures,
+    TrialFigures,
+    neighbours_of,
+)
 from skep.core.model import JobSpec, Shape
 from skep.core.progress import SERIES_MAX, Gauge, Report, ShareGauge
 from skep.core.standstill import Standstills
@@ -68,6 +76,9 @@ class PresentFigures:
 
     def shown(self, job: JobView, now_s: float) -> TrainingFigures | None:
         return self.known.shown(job, now_s)
+
+    def trial(self, job: JobSpec, gpu_type: str) -> TrialFigures | None:
+        return self.known.trial(job, gpu_type)
 
     def use(self, model: str) -> GpuUse | None:
         return self.known.use(model)

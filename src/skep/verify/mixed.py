@@ -1,4 +1,5 @@
-"""Checks of policies for clusters with GPUs of different speeds, and of auctions: AlloX, Themis, Gandiva_fair."""
+"""Checks of policies for clusters with GPUs of different speeds, and of auctions: AlloX, Themis, Gandiva_fair,
+Sia."""
 
 from __future__ import annotations
 
@@ -94,7 +95,43 @@ def fair_trade() -> list[Finding]:
     return [near("A, 8.4 before", 10.0, worth[0]), near("B, 16 before", 22.0, worth[1])]
 
 
+def sia_choice() -> list[Finding]:
+    """Two jobs in configurations of 1, 2 and 4 GPUs."""
+    import numpy as np
+
+    from skep.policies.sia.choice import Configurations, choose  # numpy
+
+    waiting = 1.1
+    values = np.array([[1, 1.9, 3.4], [1, 1.4, 1.6]])
+    columns = Configurations(np.zeros(3, dtype=np.int64), np.array([1, 2, 4]), np.array([4]))
+    found = choose(waiting - values**-0.5, columns, 2 * waiting)
+    return [
+        same("GPUs of both", [2, 2], columns.gpus[found.columns].tolist()),
+        near("the sum", 1.57063, 2 * waiting - found.profit, within=1e-5),
+    ]
+
+
+def sia_types() -> list[Finding]:
+    run = play_times("sia:restart=0", "1x1:fast+1x1:slow", ((10, 12), (10, 30)))
+    return [same("ends", (12.0, 10.0), finishes(run))]
+
+
 CHECKS = (
+    Check(
+        name="sia-choice",
+        policy="sia",
+        title="The configurations whose values to the power -0.5 add up to the least",
+        source="Jayaram Subramanya et al. (Sia), SOSP 2023, by hand: on 4 GPUs the values 1, 1.9, 3.4 and 1, 1.4, 1.6 "
+        "give 1.571 for two GPUs each, 1.642 for all to the first job, 1.726 for two and one",
+        ask=sia_choice,
+    ),
+    Check(
+        name="sia-types",
+        policy="sia",
+        title="Jobs of one size choose the GPU type: the fast one goes to the job that gains more by it",
+        source="Jayaram Subramanya et al. (Sia), SOSP 2023, by hand: 10 s against 12 s, and 10 s against 30 s",
+        ask=sia_types,
+    ),
     Check(
         name="allox-sum",
         policy="allox",

@@ -93,8 +93,9 @@ def fit_steps(shown: tuple[StepFigures, ...]) -> StepParameters:
 
     data = FitData(shown)
     start, bounds = data.start()
+    # L-BFGS-B spends its time in threads of the library for linear algebra, and stops earlier where errors vanish.
     found = minimize(
-        data.error, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 300, "ftol": 1e-12}
+        data.error, start, jac=True, method="SLSQP", bounds=bounds, options={"maxiter": 200, "ftol": 1e-10}
     )
     times = [float(each) for each in np.exp(found.x[:6])]
     if not data.is_spread.any():

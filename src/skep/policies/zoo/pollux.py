@@ -8,7 +8,8 @@ from skep.core.errors import InputError
 from skep.core.needs import Need
 from skep.core.ports import Planner
 from skep.policies.common import make_place, placing_knobs
-from skep.policies.pollux.planner import Pollux, PolluxOptions
+from skep.policies.goodput_planner import PlannerOptions
+from skep.policies.pollux.planner import Pollux, SearchOptions
 from skep.policies.registry import ActsOn, Knob, Knobs, Policy, Setting
 
 POPULATION, GENERATIONS = 40.0, 60.0
@@ -21,20 +22,25 @@ def build(knobs: Knobs, setting: Setting) -> Planner:
     for name in ("population", "generations"):
         if not 2 <= knobs[name] <= 1000:
             raise InputError(f"pollux: {name}={knobs[name]:g}: expected 2 to 1000")
-    for library in ("numpy", "scipy"):
-        if importlib.util.find_spec(library) is None:
-            raise InputError(f"pollux needs {library}", hint="pip install 'skep[solvers]'")
-    options = PolluxOptions(
+    need_solvers("pollux")
+    search = SearchOptions(
         power=-1.0 if knobs["objective"] == "mean" else 0.0,
-        restart_s=knobs["restart"],
         seed=setting.seed,
         population=int(knobs["population"]),
         generations=int(knobs["generations"]),
-        resizes=Need.RESIZE in setting.offers,
-        moves=Need.MIGRATE in setting.offers,
-        tunes=Need.TUNE in setting.offers,
     )
-    return Pollux(name="pollux", place=make_place(knobs, setting), options=options)
+    return Pollux(name="pollux", place=make_place(knobs, setting), options=options_of(knobs, setting), search=search)
+
+
+def need_solvers(name: str) -> None:
+    for library in ("numpy", "scipy"):
+        if importlib.util.find_spec(library) is None:
+            raise InputError(f"{name} needs {library}", hint="pip install 'skep[solvers]'")
+
+
+def options_of(knobs: Knobs, setting: Setting) -> PlannerOptions:
+    offers = setting.offers
+    return PlannerOptions(knobs["restart"], Need.RESIZE in offers, Need.MIGRATE in offers, Need.TUNE in offers)
 
 
 POLICIES = (
