@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from skep.jobs import table as jobs
+from skep.jobs.search import SEARCH
 from skep.policies.common import common_knobs
 from skep.policies.place import PLACES
 from skep.policies.registry import ROUND, Knob, Policy, policies, shown_needs, shown_value
@@ -94,7 +95,14 @@ def cell(text: str) -> str:
 
 # Job files --------------------------------------------------------------------------------------------------------
 
-TABLES = {"job": jobs.JOB, "role": jobs.ROLE, "group": jobs.GROUP, "share": jobs.SHARE, "kubernetes": jobs.KUBERNETES}
+TABLES = {
+    "job": jobs.JOB,
+    "role": jobs.ROLE,
+    "group": jobs.GROUP,
+    "share": jobs.SHARE,
+    "kubernetes": jobs.KUBERNETES,
+    "search": SEARCH,
+}
 
 
 def jobs_page() -> str:

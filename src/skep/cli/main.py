@@ -28,6 +28,7 @@ HEADINGS = {
         "explain": ("skep.cli.show:explain", "Explain why a job does not run, and what would change that."),
         "forecast": ("skep.cli.forecast:forecast", "When jobs will start and end, and how sure that is."),
         "wait": ("skep.cli.submit:wait", "Wait until jobs have ended."),
+        "search": ("skep.cli.search:search", "Trials of one job, and which is the best."),
         "stop": ("skep.cli.change:stop", "Stop jobs."),
         "hold": ("skep.cli.change:hold", "Keep pending jobs from starting."),
         "release": ("skep.cli.change:release", "Let held jobs start again."),

@@ -187,6 +187,20 @@ class Client(Insight):
     def job_events(self, job: str) -> list[dict[str, Any]]:
         return list(self._wire.ask("GET", self._at(job, "events"), params={"limit": EVENTS_MOST}))
 
+    # Searches
+
+    def searches(self) -> list[dict[str, Any]]:
+        """The latest first."""
+        return list(self._wire.ask("GET", "/searches"))
+
+    def search(self, name: str) -> dict[str, Any]:
+        """A search by name, with its `trials`, and `best`, the id of the best trial so far."""
+        found: dict[str, Any] = self._wire.ask("GET", f"/searches/{quote(name, safe='')}")
+        return found
+
+    def stop_search(self, name: str) -> None:
+        self._wire.ask("POST", f"/searches/{quote(name, safe='')}/stop", json={})
+
     # The cluster
 
     def nodes(self) -> list[dict[str, Any]]:

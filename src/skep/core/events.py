@@ -42,6 +42,8 @@ class JobHeld(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     reason: str
     until_s: float | None = None
     """When it will be released, if that is already known."""
+    pauses: bool = False
+    """True if a job that runs is to be stopped as if preempted; otherwise it runs on."""
 
 
 class JobReleased(msgspec.Struct, frozen=True, tag=True):

@@ -15,6 +15,7 @@ import msgspec
 
 from skep.core.job import JobState
 from skep.core.model import GroupRef
+from skep.core.search import SearchSpec, Trial
 
 
 class GroupKind(enum.StrEnum):
@@ -62,6 +63,8 @@ class GroupSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The group that this group is itself a member of."""
     name: str = ""
     """The name its owner gave it, if that is not its id."""
+    search: SearchSpec | None = None
+    """How its members are compared, if they are the trials of a search."""
 
     @property
     def title(self) -> str:
@@ -89,6 +92,8 @@ class Group(msgspec.Struct):
     """Why it ended before all its members had ended."""
     needed_by: list[str] = []
     """Jobs that wait for it."""
+    trials: dict[str, Trial] = {}
+    """The members of a search that have reported."""
 
     @property
     def id(self) -> str:
@@ -121,7 +126,7 @@ class Group(msgspec.Struct):
         if self.outcome is not None:
             return
         if state is JobState.STOPPED:
-            self.is_cut_short = True
+            self.is_cut_short = self.spec.search is None  # of a search, most trials are
         else:
             counts = self.succeeded if state is JobState.SUCCEEDED else self.failed
             counts[role] = counts.get(role, 0) + 1

@@ -153,6 +153,8 @@ def in_flight(state: State, job: Job) -> Action | None:
 def stop_cause(job: Job) -> str:
     if job.is_ending:
         return job.reason
+    if job.hold:
+        return f"paused: {job.hold}"
     return "its lease is over" if job.is_expired else "preempted"
 
 

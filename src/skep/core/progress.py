@@ -41,6 +41,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """Steps per second at its reference: from the profile, else from its own first minute alone."""
     series: dict[str, float] = {}
     """The latest value of each series: loss, batch size, gradient noise, …"""
+    diverged: tuple[str, ...] = ()
+    """Series whose latest value is not a finite number."""
 
 
 class Tally(msgspec.Struct, array_like=True):

@@ -22,17 +22,24 @@ class TimerKind(enum.StrEnum):
     """The end of a lease: the job is stopped as if preempted, and is pending again."""
     LIMIT = "limit"
     """The time limit of a job: the job ends."""
+    DEADLINE = "deadline"
+    """The deadline of a search, which ends."""
+    BUDGET = "budget"
+    """The GPU time of a search is spent; it ends."""
     PLAN = "plan"
     """The planner asked to be woken. Used in events only; the state has it as `wake_s`."""
 
 
 BACK_OFF, LEASE, LIMIT, PLAN = TimerKind.BACK_OFF, TimerKind.LEASE, TimerKind.LIMIT, TimerKind.PLAN
+DEADLINE, BUDGET = TimerKind.DEADLINE, TimerKind.BUDGET
+OF_SEARCHES = (DEADLINE, BUDGET)
 
 
 class Timer(msgspec.Struct, frozen=True, order=True, array_like=True):
     at_s: float
     kind: TimerKind
     job_id: str = ""
+    """The id of a group for timers of searches."""
 
 
 class Timers:

@@ -177,13 +177,14 @@ def named_ref(request: Request) -> GroupRef | None:
 def named_spec(request: Request, ref: GroupRef) -> GroupSpec:
     asked = request.of_group
     ends_when = read_ends_when(asked.ends_when) or ALL_ENDED
-    return GroupSpec(ref.id, GroupKind(asked.kind), asked.weight, ends_when, name=request.group)
+    return GroupSpec(ref.id, GroupKind(asked.kind), asked.weight, ends_when, name=request.group, search=asked.search)
 
 
 def says_more(request: Request) -> bool:
     """True if it gives more than the name of its group; that then applies to all members."""
     asked = request.of_group
-    return (asked.kind, asked.weight, asked.ends_when) != (GroupKind.APPLICATION, 1.0, "all-ended")
+    usual = (GroupKind.APPLICATION, 1.0, "all-ended", None)
+    return (asked.kind, asked.weight, asked.ends_when, asked.search) != usual
 
 
 def task_name(ref: GroupRef) -> str:

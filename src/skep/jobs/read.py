@@ -119,8 +119,14 @@ def _read(jobs: Iterable[Field], user: str) -> Reading:
 def _requests(job: Field, user: str, warnings: list[str]) -> list[Request]:
     if fields.has_key(job, "protocolVersion"):
         return [read_openpai(job, user, warnings)]
-    jobs = swept(job) if fields.has_key(job, "sweep") else [job]
+    jobs = searched(job) if fields.has_key(job, "search") else swept(job) if fields.has_key(job, "sweep") else [job]
     return [read_native(one, user, warnings) for one in jobs]
+
+
+def searched(job: Field) -> Iterable[Field]:
+    from skep.jobs.search import trials  # few jobs are searches
+
+    return trials(job)
 
 
 SBATCH = "#SBATCH"
@@ -211,6 +217,8 @@ def read_native(document: Field, user: str, warnings: list[str]) -> Request:
     request = Request(tasks=tasks, **values)
     if request.gang:
         _refuse_task_retries(request, given)
+    elif request.of_group.search is not None:
+        raise given["gang"].trouble("gang: false: a trial of a search starts all of its tasks together")
     return fields.checked(request, given.get("tasks", document))
 
 

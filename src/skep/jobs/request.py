@@ -12,6 +12,7 @@ import msgspec
 
 from skep.core.errors import InputError
 from skep.core.model import DEFAULT_VC, PRIORITIES
+from skep.core.search import SearchSpec
 from skep.core.share import Claim, Tier
 from skep.files.document import Field
 
@@ -73,6 +74,8 @@ class OfGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     index: int = 0
     weight: float = 1.0
     ends_when: str = "all-ended"
+    search: SearchSpec | None = None
+    """How its members are compared, if they are trials."""
 
 
 class OfShare(msgspec.Struct, frozen=True, omit_defaults=True):

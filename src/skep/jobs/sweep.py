@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from skep.core.errors import did_you_mean
 from skep.files.document import Field, Raw
@@ -42,22 +42,22 @@ def swept(document: Field) -> Iterator[Field]:
         raise given["parameters"].trouble("parameters and sweep are both given", hint="a sweep sets the parameters")
     choices = _choices(given["sweep"])
     jobs = math.prod(len(values) for values in choices.values())
-    _refuse_too_many(given["sweep"], jobs, document)
-    _refuse_unknown(document, choices)
+    refuse_too_many(given["sweep"], jobs, document)
+    refuse_unknown(document, choices)
     for number, values in enumerate(itertools.product(*choices.values()), start=1):
-        yield _combination(document, dict(zip(choices, values, strict=True)), number)
+        yield combination(document, dict(zip(choices, values, strict=True)), number)
 
 
-def _refuse_too_many(sweep: Field, jobs: int, document: Field) -> None:
-    if jobs > JOBS_MAX:
-        raise sweep.trouble(f"{sweep.path} makes {jobs:,} jobs, expected at most {JOBS_MAX:,}")
+def refuse_too_many(sweep: Field, jobs: int, document: Field, most: int = JOBS_MAX) -> None:
+    if jobs > most:
+        raise sweep.trouble(f"{sweep.path} makes {jobs:,} jobs, expected at most {most:,}")
     if jobs * fields.length(document.raw) > LENGTH_MAX:
         raise sweep.trouble(f"{sweep.path} makes {jobs:,} jobs of this size", hint="put the long text into a script")
 
 
-def _refuse_unknown(document: Field, choices: Mapping[str, list[str]]) -> None:
+def refuse_unknown(document: Field, choices: Collection[str], what: str = "sweep") -> None:
     """`${lrr}` would be an empty text in the shell, which has only what the job sets itself and names in capitals."""
-    texts = [text for key, part in document.fields().items() if key != "sweep" for text in _texts(part)]
+    texts = [text for key, part in document.fields().items() if key not in ("sweep", "search") for text in _texts(part)]
     own = {name for field in texts for name in _assigned(field.raw.content)} | _environment(document)
     for field in texts:
         for match in _VARIABLE.finditer(field.raw.content):
@@ -65,7 +65,7 @@ def _refuse_unknown(document: Field, choices: Mapping[str, list[str]]) -> None:
             is_shells = name in own or (name.isupper() and name.lower() not in choices)
             if name not in choices and not is_shells:
                 near = did_you_mean(name.lower(), choices, start=", ")
-                problem = f"{field.path}: ${{{name[:100]}}} is not a parameter of the sweep{near}"
+                problem = f"{field.path}: ${{{name[:100]}}} is not a parameter of the {what}{near}"
                 hint = f"it has {', '.join(list(choices)[:20])}; a variable of the shell is written ${name[:100]}"
                 raise field.trouble(problem, hint=hint)
 
@@ -109,27 +109,27 @@ def _choices(field: Field) -> dict[str, list[str]]:
     return found
 
 
-def _combination(document: Field, values: Mapping[str, str], number: int) -> Field:
+def combination(document: Field, values: Mapping[str, str], number: int, search: Raw | None = None) -> Field:
     """The document with the values inserted. A name without any of them gets a number, and a group name is
-    generated."""
+    generated; `search` is the rule of its group."""
     entries: list[Raw] = []
     name = _name_of(document)
     has_value = any(match[1] in values for match in _VARIABLE.finditer(name))
     for key, raw in zip(document.raw.content[::2], document.raw.content[1::2], strict=True):
-        if key.content in ("sweep", "group"):
+        if key.content in ("sweep", "search", "group"):
             continue
         filled = _filled(raw, values, document)
         if key.content == "name" and not has_value:
             filled = Raw(f"{name}-{number}", raw.line)
         entries += [key, filled]
     line = document.raw.line
-    entries += [Raw("group", line), _filled(_group(document, name, number), values, document)]
+    entries += [Raw("group", line), _filled(_group(document, name, number, search), values, document)]
     chosen = [Raw(text, line) for pair in values.items() for text in pair]
     entries += [Raw("parameters", line), Raw(chosen, line, is_map=True)]
     return Field(document.file, document.path, Raw(entries, document.raw.line, is_map=True))
 
 
-def _group(document: Field, name: str, number: int) -> Raw:
+def _group(document: Field, name: str, number: int, search: Raw | None) -> Raw:
     """The given group, or one derived from the name; the jobs are numbered in it."""
     line = document.raw.line
     given = document.fields().get("group")
@@ -138,6 +138,8 @@ def _group(document: Field, name: str, number: int) -> Raw:
     for key, value in (("kind", "sweep"), ("index", str(number - 1))):
         if all(part.content != key for part in entries[::2]):
             entries = [*entries, Raw(key, line), Raw(value, line, is_plain=True)]
+    if search is not None:
+        entries = [*entries, Raw("search", line), search]
     return Raw(list(entries), line, is_map=True)
 
 

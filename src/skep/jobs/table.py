@@ -203,6 +203,12 @@ def _kubernetes(field: Field) -> OfKube:
     return OfKube(**read_fields(field.fields(tuple(KUBERNETES)), KUBERNETES))
 
 
+def _search(field: Field) -> Any:
+    from skep.jobs.search import read_rule  # few jobs are trials
+
+    return read_rule(field)
+
+
 def _labels(field: Field) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fields.label(item, most=255) for item in fields.entries(field)))
 
@@ -319,6 +325,10 @@ GROUP: Table = {
         ),
         "`all-ended`: no member is stopped; `never`: only a policy ends the group; the others: members that have not "
         "ended then are stopped, with that as their reason.",
+    ),
+    "search": JobField(
+        Kind("a mapping", {"type": ["object", "null"]}, _search),
+        "The rule of a search of which it is a trial; a `search` beside the name sets it.",
     ),
 }
 SHARE: Table = {
@@ -474,6 +484,9 @@ JOB: Table = {
         Kind("names, each with a list of values", {"type": ["object", "null"], "additionalProperties": WORDS.schema}),
         "See below.",
     ),
+    "search": JobField(
+        Kind("a mapping", {"type": ["object", "null"]}), "Trials of which a rule stops some; see below."
+    ),
 }
 BESIDE_NAME: Table = {name: field for name, field in ROLE.items() if name != "retries"}
 """Fields of a role that may also stand beside the name; `retries` there are those of the job."""
@@ -493,8 +506,10 @@ def shown_default(table: Table, name: str) -> str:
     """In Markdown; empty if there is none, or an empty one."""
     if table[name].default:
         return table[name].default
-    struct = next(struct for each, struct in STRUCTS if each is table)
-    default = {field.name: field.default for field in msgspec.structs.fields(struct)}.get(name)
+    struct = next((struct for each, struct in STRUCTS if each is table), None)
+    default = (
+        {} if struct is None else {field.name: field.default for field in msgspec.structs.fields(struct)}.get(name)
+    )
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
     if isinstance(default, int | float):

@@ -16,7 +16,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 FOLDER = Path(__file__).parent / "web"
-SECTIONS = frozenset(("", "jobs", "compare", "submit", "virtual-clusters", "nodes", "policy", "studies", "login"))
+SECTIONS = frozenset(
+    ("", "jobs", "compare", "submit", "virtual-clusters", "nodes", "policy", "searches", "studies", "login")
+)
 """First path components that the browser's router handles; the page is the same for all."""
 DATA = frozenset(("api", "metrics", "openapi.json"))
 """First path components of what is no page."""

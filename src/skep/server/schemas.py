@@ -155,6 +155,16 @@ class ElasticSchema(Answer):
     max: int
 
 
+class SearchRule(Answer):
+    metric: str
+    mode: Literal["min", "max"]
+    rule: Literal["none", "median", "asha", "hypersched"]
+    first: float = Field(description="Steps before trials are compared for the first time.")
+    eta: float
+    deadline_s: float | None
+    gpu_hours: float | None
+
+
 class OfGroupSchema(Answer):
     """The kind of its group, its role there, and the rule that ends the group."""
 
@@ -163,6 +173,7 @@ class OfGroupSchema(Answer):
     index: int
     weight: float
     ends_when: str
+    search: SearchRule | None = Field(description="Of a trial: how the search compares it with others.")
 
 
 class OfShareSchema(Answer):

@@ -39,6 +39,7 @@ from skep.policies.shared.build import build_whole
 from skep.service.beyond import refuse_beyond
 from skep.service.book import LIMIT, Record, new_row
 from skep.service.planning import error_text
+from skep.service.searches import refuse_running
 from skep.service.sight import EVERYTHING, Sight
 from skep.service.turn import NotYet, Turn
 
@@ -90,6 +91,8 @@ def check_all(writer: Writer, turn: Turn, requests: list[Request], sight: Sight)
     """The jobs of this submission: later ones may need earlier ones."""
     in_pods = any(PODS in node.extras_free for node in writer.state.cluster.nodes)
     refuse_many(requests)
+    if any(request.of_group.search is not None for request in requests):
+        refuse_running(writer, turn, requests)
     writer.limits.check(requests)
     for number, request in enumerate(writer.lock.in_pieces(requests)):
         refuse_beyond(request, writer.capabilities, writer.ground.layout)

@@ -29,7 +29,7 @@ from skep.files.untrusted import Gone
 from skep.jobs.alter import Alteration
 from skep.jobs.core import to_core
 from skep.jobs.request import UNLIMITED, LimitRules, Request
-from skep.service import commands
+from skep.service import commands, searches
 from skep.service.alter import alter
 from skep.service.check import check_open_jobs, check_rows, damaged
 from skep.service.clock import Clock
@@ -254,6 +254,9 @@ class Live(Reads):
 
     def stop(self, job_id: str, who: str, reason: str = "") -> Future[None]:
         return self._ask(commands.stop(job_id, who, reason))
+
+    def stop_search(self, group_id: str, who: str) -> Future[None]:
+        return self._ask(searches.stop(group_id, who))
 
     def change(
         self,

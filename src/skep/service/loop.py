@@ -7,6 +7,7 @@ from collections.abc import Callable
 from skep.core.events import Event
 from skep.core.ports import SimulatedWorld
 from skep.core.step import Scheduler
+from skep.policies.search import judge
 
 Observer = Callable[[float, list[Event]], None]
 """Called with every event, in order, after the state has applied it."""
@@ -27,14 +28,14 @@ def run(
         actions = step(at_s, events)
         if observer is not None:
             observer(at_s, events)
-        while actions or scheduler.solved:
-            events = (
-                [*engine.execute(at_s, actions), *scheduler.take_solved()]
-                if scheduler.solved
-                else engine.execute(at_s, actions)
-            )
+        verdicts = judge(state, events) if state.groups else ()
+        while actions or scheduler.solved or verdicts:
+            events = engine.execute(at_s, actions)
+            if scheduler.solved or verdicts:
+                events = [*events, *verdicts, *scheduler.take_solved()]
             actions = step(at_s, events)
             if observer is not None:
                 observer(at_s, events)
+            verdicts = judge(state, events) if state.groups else ()
         if settled is not None:
             settled(at_s)

@@ -15,6 +15,7 @@ import msgspec
 from skep.core.actions import Setting
 from skep.core.cluster import Cluster
 from skep.core.events import Event, NodeChanged, NodeJoined, ProgressReported
+from skep.core.fold.searches import awaits
 from skep.core.job import Job, in_proportion
 from skep.core.knowledge import (
     UNKNOWN,
@@ -84,7 +85,7 @@ class PresentFigures:
         return self.known.use(model)
 
 
-OWN = ("step", "steps", "epoch", "epochs", "checkpoint_step", "left", "done", "at_s")
+OWN = ("step", "steps", "epoch", "epochs", "checkpoint_step", "left", "done", "at_s", "diverged")
 """Keys of `skep.train`; every other number is a series."""
 NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
 MOST = 1e15
@@ -116,7 +117,9 @@ class Reports:
             return None
         gauge = self._gauge(state, job)
         self.unlogged[job.id] = latest
-        return self._log(state, job, gauge) if gauge.add(latest.at_s, latest.report.step) else None
+        is_due = gauge.add(latest.at_s, latest.report.step)
+        is_awaited = job.spec.group is not None and awaits(state, job, latest.report)
+        return self._log(state, job, gauge) if is_due or is_awaited else None
 
     def receive_share(self, state: State, job: Job, share: float, now_s: float) -> ProgressReported | None:
         """An event, if the engine's measurement of the job is to be logged."""
@@ -203,9 +206,16 @@ def read_report(values: Mapping[str, Setting], now_s: float) -> LatestReport | N
         amount(values.get("epoch")),
         amount(values.get("epochs")),
         series=dict(list(series.items())[:SERIES_MAX]),
+        diverged=names_in(values.get("diverged")),
     )
     is_right = at_s is not None and now_s - LATE_S <= at_s <= now_s + EARLY_S
     return LatestReport(at_s if at_s is not None and is_right else now_s, report, amount(values.get("checkpoint_step")))
+
+
+def names_in(value: object) -> tuple[str, ...]:
+    """Names of series, with spaces between them."""
+    names = value[: 64 * SERIES_MAX].split()[:SERIES_MAX] if isinstance(value, str) else ()
+    return tuple(name for name in names if NAME.fullmatch(name))
 
 
 def number(value: object) -> float | None:

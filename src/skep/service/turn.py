@@ -18,6 +18,8 @@ from skep.core.events import (
     Exit,
     GroupEnded,
     JobAltered,
+    JobHeld,
+    JobReleased,
     JobSubmitted,
     ProgressReported,
     TasksExited,
@@ -33,6 +35,8 @@ from skep.core.job import Job, JobState
 from skep.core.record import PlanRecord
 from skep.core.reports import Launching
 from skep.core.state import State
+from skep.core.timers import OF_SEARCHES
+from skep.policies.search import Verdict
 from skep.service.book import Record, held_gpus, new_attempt, node_names, owner_of
 from skep.service.receive import Received
 from skep.service.store import Attempt, Notice, Store, StoredJob, Writes
@@ -268,6 +272,14 @@ def notify_stopped_by_group(turn: Turn, state: State, record: Record) -> None:
         turn.notify("stop-requested", group.reason, record.id)
 
 
+def notify_verdict(turn: Turn, record: Record, event: Verdict) -> None:
+    """What the rule of its search says of a trial."""
+    if isinstance(event, JobReleased):
+        turn.notify("released", "its search lets it go on", record.id)
+    else:
+        turn.notify("held" if isinstance(event, JobHeld) else "stop-requested", event.reason, record.id)
+
+
 def notify_needs_failed(turn: Turn, state: State, record: Record) -> None:
     """It has ended without having run, because a job that it needs did not succeed."""
     job = state.jobs[record.members[0]]
@@ -313,4 +325,6 @@ def changed_by(events: list[Event], plans: list[PlanRecord]) -> set[str]:
 def ended_by(events: list[Event], plans: list[PlanRecord]) -> list[str]:
     """Groups that were ended by an event and not by their rule."""
     asked = [event.group_id for event in events if isinstance(event, GroupEnded)]
+    due = (timer for event in events if isinstance(event, TimerDue) for timer in event.due)
+    asked += [timer.job_id for timer in due if timer.kind in OF_SEARCHES]
     return asked + [group_id for plan in plans for group_id, _, _ in plan.ends]

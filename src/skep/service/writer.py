@@ -52,6 +52,7 @@ from skep.service.planning import Call, Fault, Planning, at_once, commit_all, se
 from skep.service.progress import Measure, PresentFigures, Reports, nobody_measured
 from skep.service.receive import Received, receive, stop_overruns
 from skep.service.recover import recover, wanted
+from skep.service.searches import judged
 from skep.service.solvers import Question
 from skep.service.store import Notice, Snapshot, Store, Writes
 from skep.service.turn import (
@@ -306,7 +307,7 @@ class Writer:
         self._execute(turn.at_s, actions)
         if self.state.next_timer_s <= turn.at_s and not self._is_looking and self.engine is not None:
             self._is_looking = True
-            self.engine.look({timer.job_id for timer in self.state.due(turn.at_s) if timer.job_id})
+            self.engine.look({timer.job_id for timer in self.state.due(turn.at_s) if timer.job_id in self.state.jobs})
         self.pass_questions()
         for future, answer in turn.answers:
             future.set_result(answer)
@@ -366,6 +367,8 @@ class Writer:
         for group_id in ended_by(events, plans):
             changed.update(self.book.ended_with(self.state, group_id))
         more = self._refresh(turn, changed)
+        if self.state.groups:
+            more += judged(self, turn, events)
         if fault is not None:
             actions += self._hand_over(turn, fault)
         return actions + self.step(turn, more, None) if more else actions

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from skep.core.group import GroupSpec
 from skep.core.model import JobSpec
+
+
+class LossCurve(msgspec.Struct, frozen=True):
+    """What a simulated job reports after so many steps: `floor + span · (1 + step) ^ -power`."""
+
+    floor: float
+    span: float
+    power: float
+    name: str = "loss"
+
+    def at(self, step: float) -> float:
+        return self.floor + self.span * math.pow(1.0 + step, -self.power)
 
 
 class TraceJob(msgspec.Struct, frozen=True, gc=False):
@@ -18,6 +32,8 @@ class TraceJob(msgspec.Struct, frozen=True, gc=False):
     `inf` for a job that never ends.
     """
     spec: JobSpec
+    curve: LossCurve | None = None
+    """Of a job with known steps."""
 
 
 class Trace(msgspec.Struct):

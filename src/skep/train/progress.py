@@ -55,7 +55,8 @@ class ProgressFile:
     def write(self, **fields: Any) -> None:
         if self._folder is None:
             return
-        values = {key: _number(value) for key, value in self._values.items()}
+        values: dict[str, Any] = {key: _number(value) for key, value in self._values.items()}
+        values |= _diverged(self._values, values)
         now_s = time.monotonic()
         values.setdefault("loss", None)
         values["samples_per_s"] = self._throughput(now_s)
@@ -95,7 +96,15 @@ class ProgressFile:
 def _noted(value: Any) -> Any:
     """A number; a value on a GPU stays there until it is written, because reading it makes the CPU wait for the GPU."""
     value = value.detach() if hasattr(value, "detach") else value
-    return value.clone() if getattr(value, "is_cuda", False) else _number(value)
+    if getattr(value, "is_cuda", False):
+        return value.clone()
+    return value if value is None or isinstance(value, int) else float(value)
+
+
+def _diverged(values: dict[str, Any], numbers: dict[str, Any]) -> dict[str, str]:
+    """The names of values that are not finite, if there are any: JSON has no word for them."""
+    names = [key for key, value in values.items() if value is not None and numbers[key] is None]
+    return {"diverged": " ".join(names)} if names else {}
 
 
 def _number(value: Any) -> float | int | None:

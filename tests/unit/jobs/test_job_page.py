@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[3] / "docs/reference/jobs.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 
-@pytest.mark.parametrize(("text", "jobs"), list(zip(EXAMPLES, [1, 1, 6, 1, 1, 1], strict=True)))
+@pytest.mark.parametrize(("text", "jobs"), list(zip(EXAMPLES, [1, 1, 6, 27, 1, 1, 1], strict=True)))
 def test_examples_are_jobs(text: str, jobs: int) -> None:
     reading = read_requests(text)
     assert len(reading.requests) == jobs

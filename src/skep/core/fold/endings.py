@@ -9,7 +9,7 @@ from skep.core.events import GroupEnded
 from skep.core.group import Group
 from skep.core.job import Job, JobState
 from skep.core.model import GroupRef
-from skep.core.timers import LEASE
+from skep.core.timers import LEASE, OF_SEARCHES
 
 if TYPE_CHECKING:
     from skep.core.state import State
@@ -99,6 +99,18 @@ def unstart(state: State, job: Job) -> None:
     state.wake().returned.append(job)
 
 
+def expire(state: State, job: Job) -> None:
+    """The job is stopped as if preempted; the planner is informed when it has exited."""
+    if job.held is not None:
+        job.is_expired = True
+        state.orders.dirty[job.seq] = job
+    elif job.bound is not None:  # it still waits for others to leave its cells
+        state.cluster.give(job.bound, job.seq)
+        job.allocation = job.bound = None
+        state.wake().nodes_changed = True  # no plan has counted on its cells before
+        unstart(state, job)
+
+
 def push_out(state: State, job: Job) -> None:
     """Stop a job where it is: it is pending again when its tasks have exited."""
     assert job.bound is not None
@@ -147,6 +159,8 @@ def stop_members(state: State, group: Group) -> None:
 def close_group(state: State, group: Group) -> None:
     """No member is left: jobs that need the group become eligible or are rejected."""
     assert group.outcome is not None
+    for kind in OF_SEARCHES if group.spec.search is not None else ():
+        state.timers.drop(kind, group.id)
     needy = [state.jobs[name] for name in group.needed_by]
     group.needed_by = []
     answer(state, needy, group.spec.name or group.id, group.outcome)

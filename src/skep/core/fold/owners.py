@@ -17,7 +17,8 @@ from skep.core.events import (
     PriorityChanged,
     StopRequested,
 )
-from skep.core.fold.endings import close_group, end_needy, end_pending, stop, withdraw
+from skep.core.fold.endings import close_group, end_needy, end_pending, expire, stop, withdraw
+from skep.core.fold.searches import begin_search, is_paused, note_verdict
 from skep.core.group import GroupSpec, current, forget, form
 from skep.core.job import Job, JobState
 from skep.core.model import GroupRef, shown_to
@@ -82,7 +83,10 @@ def await_groups(state: State, job: Job) -> bool:
 
 def job_held(state: State, event: JobHeld) -> None:
     job = state.jobs[event.job_id]
-    if job.state is PENDING:
+    if event.pauses:
+        pause(state, job, event.reason)
+    elif job.state is PENDING and not (event.until_s is not None and is_paused(state, job)):
+        note_verdict(state, job, is_paused=False)  # another reason than its search; a back-off does not end a pause
         job.hold = event.reason
         job.set_ready()
         state.timers.drop(BACK_OFF, job.id)
@@ -91,14 +95,31 @@ def job_held(state: State, event: JobHeld) -> None:
         withdraw(state, job)
 
 
+def pause(state: State, job: Job, reason: str) -> None:
+    """A job that runs is pending again, and held, when its tasks have exited."""
+    if job.state.is_final or job.is_ending:
+        return
+    job.hold = reason
+    job.set_ready()
+    note_verdict(state, job, is_paused=True)
+    if job.state is not PENDING:
+        expire(state, job)
+    if job.state is PENDING:
+        withdraw(state, job)
+
+
 def job_released(state: State, event: JobReleased) -> None:
     release(state, state.jobs[event.job_id])
 
 
 def release(state: State, job: Job) -> None:
-    if job.state is PENDING and job.hold:
-        job.hold = ""
-        job.set_ready()
+    if job.spec.group is not None:
+        note_verdict(state, job, is_paused=False)
+    if not job.hold:
+        return
+    job.hold = ""
+    job.set_ready()
+    if job.state is PENDING:
         state.timers.drop(BACK_OFF, job.id)
         if job.is_ready:
             state.wake().submitted.append(job)
@@ -144,6 +165,7 @@ def group_formed(state: State, event: GroupFormed) -> None:
     group = state.groups.get(event.group.id)
     if group is None or group.has_ended:
         formed = form(state.groups, event.group)
+        begin_search(state, formed)
         if formed.outcome is not None:
             close_group(state, formed)
     else:

@@ -17,6 +17,7 @@ from skep.core.events import (
     TasksSuspended,
 )
 from skep.core.fold.endings import end, push_out
+from skep.core.fold.searches import note_result, watch_budget
 from skep.core.fold.timers import limit
 from skep.core.job import Job, JobState, in_proportion, is_beside_others
 from skep.core.knowledge import place_of
@@ -46,6 +47,8 @@ def tasks_started(state: State, event: TasksStarted) -> None:
     state.held_jobs[job.seq] = job
     if job.spec.time_limit_s is not None:
         limit(state, job)
+    if job.spec.group is not None:
+        watch_budget(state, job)
     state.trigger.started.append(job)
     if is_beside_others(job):
         state.wake().is_slowed = True
@@ -86,6 +89,8 @@ def tasks_moved(state: State, event: TasksMoved) -> None:
     state.report_count += 1
     job.held_launch = event.launch or job.launches
     job.limit_milli, job.settings = WHOLE, {}
+    if job.spec.group is not None:
+        watch_budget(state, job)
     state.orders.moving.pop(job.seq, None)
     if job.held_launch == job.launches:  # else it has already been sent elsewhere
         follow_up(state, job)
@@ -162,6 +167,8 @@ def tasks_exited(state: State, event: TasksExited) -> None:
     if job.bound is not None:
         state.cluster.give(job.bound, seq)
         job.bound = None
+    if job.spec.group is not None:
+        watch_budget(state, job)
     final = ENDS.get(event.exit)
     if job.is_ending:
         if final is None:
@@ -183,6 +190,8 @@ def tasks_exited(state: State, event: TasksExited) -> None:
     job.pending_since_s = state.now_s
     state.pending_count += 1
     state.wake().returned.append(job)
+    if job.hold:  # it was paused
+        state.trigger.withdrawn.append(job)
 
 
 def progress_reported(state: State, event: ProgressReported) -> None:
@@ -192,6 +201,8 @@ def progress_reported(state: State, event: ProgressReported) -> None:
     state.report_count += 1
     if event.report is not None:
         state.known.note_report(state.now_s, job, event.report, place_of(job, state.held_jobs, state.cluster))
+        if job.spec.group is not None:
+            note_result(state, job, event.report)
     if not job.is_halted and (event.share is not None or event.work_s is not None):
         job.busy_gpu_s += job.busy_unbooked_at(state.now_s)
     if event.share is not None and not job.is_halted:

@@ -1,4 +1,4 @@
-"""Events at known times: back-offs, leases and time limits end, planners are woken."""
+"""Events at known times: back-offs, leases, time limits and searches end, planners are woken."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from skep.core.events import TimerDue
-from skep.core.fold.endings import stop, unstart
+from skep.core.fold.endings import expire, stop
 from skep.core.fold.owners import release
+from skep.core.fold.searches import search_over
 from skep.core.job import Job
-from skep.core.timers import BACK_OFF, LEASE, LIMIT, PLAN, Timer
+from skep.core.timers import BACK_OFF, LEASE, LIMIT, OF_SEARCHES, PLAN, Timer
 
 if TYPE_CHECKING:
     from skep.core.state import State
@@ -22,6 +23,9 @@ def timer_due(state: State, event: TimerDue) -> None:
             state.wake().is_timer = True
             state.wake_s = math.inf
         elif state.timers.drop(timer.kind, timer.job_id):
+            if timer.kind in OF_SEARCHES:
+                search_over(state, timer.kind, timer.job_id)
+                continue
             job = state.jobs[timer.job_id]
             if timer.kind is BACK_OFF:
                 release(state, job)
@@ -29,18 +33,6 @@ def timer_due(state: State, event: TimerDue) -> None:
                 expire(state, job)
             else:
                 stop(state, job, f"its time limit of {job.spec.time_limit_s:g} s is over")
-
-
-def expire(state: State, job: Job) -> None:
-    """The job is stopped as if preempted; the planner is informed when it has exited."""
-    if job.held is not None:
-        job.is_expired = True
-        state.orders.dirty[job.seq] = job
-    elif job.bound is not None:  # it still waits for others to leave its cells
-        state.cluster.give(job.bound, job.seq)
-        job.allocation = job.bound = None
-        state.wake().nodes_changed = True  # no plan has counted on its cells before
-        unstart(state, job)
 
 
 def limit(state: State, job: Job) -> None:

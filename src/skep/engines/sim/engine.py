@@ -29,6 +29,7 @@ from skep.core.events import (
 )
 from skep.core.group import GroupSpec
 from skep.core.progress import Gauge, Report
+from skep.core.search import SearchSpec
 from skep.core.state import State
 from skep.engines.sim.adopt import take_up
 from skep.engines.sim.outages import Outages
@@ -40,6 +41,7 @@ from skep.engines.sim.task import (
     has_steps,
     progress_of,
     report_of,
+    set_mark,
     told_share,
 )
 from skep.engines.sim.turns import Turns
@@ -98,6 +100,7 @@ class Simulator:
         self.swap_gib_per_s = swap_gib_per_s
         self.outages = outages or Outages.none()
         self.groups = groups
+        self.searches = {group.id: group.search for group in groups if group.search is not None}
         self.gauges: dict[int, Gauge] | None = {} if reports else None
         """For runs that report progress, by row. Between two changes of its rate a run has nothing new to report."""
         self.submissions = jobs
@@ -204,10 +207,18 @@ class Simulator:
         """The next job: from now on it has a task."""
         number, jobs = self.next_submission, self.submissions
         job = jobs[number]
-        self.tasks[job.spec.id] = SimTask(number, job, self.rates.speed)
+        task = self.tasks[job.spec.id] = SimTask(number, job, self.rates.speed)
+        if job.curve is not None and (search := self._search_of(task)) is not None:
+            set_mark(task, search)
         self.next_submission = number = number + 1
         self.submit_s = jobs[number].submit_s if number < len(jobs) else math.inf
         return job
+
+    def _search_of(self, task: SimTask) -> SearchSpec | None:
+        """The search whose trial reports at its rungs."""
+        group = task.job.spec.group
+        search = self.searches.get(group.id) if group is not None else None
+        return search if search is not None and search.rule != "none" and has_steps(task) else None
 
     def _reach_milestones(self, at_s: float, events: list[Event]) -> None:
         """Tasks that reached their milestone: all of their work, or the point where their rate changes.
@@ -221,6 +232,9 @@ class Simulator:
                 events.append(halted_as(task, task.halts_as))
             elif task.target_s < task.work_s:
                 task.done_s, task.progress_since_s = task.target_s, at_s
+                if task.done_s >= task.mark_s and (search := self._search_of(task)) is not None:
+                    set_mark(task, search)
+                    events.append(progress_of(task, report_of(task, task.done_s)))
                 changing[task.row] = task
             else:
                 ending.append(task)
@@ -248,7 +262,8 @@ class Simulator:
         task.run += 1
         task.allocation = None
         del self.running[task.row]
-        if self.gauges is not None and self.gauges.pop(task.row, None) is not None:
+        is_gauged = self.gauges is not None and self.gauges.pop(task.row, None) is not None
+        if is_gauged or (task.job.curve is not None and has_steps(task)):
             events.append(progress_of(task, report_of(task, work_s)))
         task.rate = 0.0
         events.append(TasksExited(task.id, exit, told_s))

@@ -89,6 +89,8 @@ class Rates:
         elif task.share is not None:
             task.share = allocation.gpus / allocation.gpu_count()
         task.run += 1
+        if task.mark_s < task.target_s:
+            task.target_s = task.mark_s
         rate, target_s = task.rate, task.target_s
         if rate > 0 and target_s < math.inf:
             at_s = task.progress_since_s + (target_s - task.done_s) / rate

@@ -13,6 +13,7 @@ from skep.core.events import ProgressReported, TasksSuspended
 from skep.core.job import amount_of
 from skep.core.model import epochs_of, steps_of
 from skep.core.progress import Report
+from skep.core.search import SearchSpec
 from skep.core.share import MODES
 from skep.profiles.sharing import Party
 from skep.profiles.speed import Speed
@@ -36,6 +37,7 @@ class SimTask:
         "is_elastic",
         "is_suspended",
         "job",
+        "mark_s",
         "mode",
         "places",
         "progress_since_s",
@@ -43,6 +45,7 @@ class SimTask:
         "restart_left_s",
         "row",
         "run",
+        "rung",
         "saved_s",
         "saving_since_s",
         "share",
@@ -100,6 +103,8 @@ class SimTask:
         """The part of its GPUs' time that it gets; None: it is in no share mode."""
         self.told_share: float | None = None
         """The last reported share."""
+        self.rung, self.mark_s = 0, math.inf
+        """The next rung of its search, and the work at which it reports its metric there."""
 
     def work_at(self, now_s: float) -> float:
         if now_s <= self.progress_since_s:
@@ -174,7 +179,17 @@ def report_of(task: SimTask, done_s: float) -> Report:
     reference = steps / task.job.work_s
     epochs = None if said_epochs is None else float(said_epochs)
     epoch = None if epochs is None else part * epochs
-    return Report(part * steps, steps, epoch, epochs, task.rate / task.unit * reference, reference)
+    curve, step = task.job.curve, part * steps
+    series = {} if curve is None else {curve.name: curve.at(step)}
+    return Report(step, steps, epoch, epochs, task.rate / task.unit * reference, reference, series)
+
+
+def set_mark(task: SimTask, search: SearchSpec) -> None:
+    """It reports next at the first rung that it has not reached yet."""
+    steps = float(steps_of(task.job.spec) or epochs_of(task.job.spec) or 0)
+    while (mark_s := search.rung(task.rung) / steps * task.work_s) <= task.done_s:
+        task.rung += 1
+    task.mark_s = mark_s
 
 
 def has_steps(task: SimTask) -> bool:
