@@ -17,8 +17,8 @@ from skep.core.model import JobSpec, gpu_shape
 from skep.core.state import State
 from skep.core.step import Scheduler
 from skep.engines.sim.engine import Simulator
-from skep.experiments.fork import BoundedPlanner
 from skep.experiments.samples import foresee
+from skep.experiments.trial import BoundedWorld
 from skep.service.copy import KeptCopy
 from skep.service.loop import run
 from skep.service.planning import Ground
@@ -65,7 +65,7 @@ def crowded(policy: str, vcs: int) -> KeptCopy:
     assert cluster is not None
     state = State(cluster)
     scheduler = Scheduler(state, ground.planner(cluster))
-    run(scheduler, BoundedPlanner(Simulator(jobs(vcs), cluster), JOBS * 0.1 + 60.0))
+    run(scheduler, BoundedWorld(Simulator(jobs(vcs), cluster), JOBS * 0.1 + 60.0))
     rows = [
         StoredJob(int(job.id), "", job.spec.user, job.spec.vc, job.state, 0, 1.0, 0.0) for job in state.jobs.values()
     ]

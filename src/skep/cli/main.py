@@ -25,7 +25,7 @@ HEADINGS = {
         "ps": ("skep.cli.ps:ps", "List jobs."),
         "show": ("skep.cli.show:show", "Show everything about a job."),
         "logs": ("skep.cli.logs:logs", "Print what a job writes."),
-        "explain": ("skep.cli.show:explain", "Explain why a job does not run, and what would change that."),
+        "explain": ("skep.cli.explain:explain", "Explain why a job does not run, and what would change that."),
         "forecast": ("skep.cli.forecast:forecast", "When jobs will start and end, and how sure that is."),
         "wait": ("skep.cli.submit:wait", "Wait until jobs have ended."),
         "search": ("skep.cli.search:search", "Trials of one job, and which is the best."),

@@ -1,4 +1,4 @@
-"""`skep show` and `skep explain`: one job, and why it is in its state."""
+"""`skep show`: one job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from skep.cli.live import (
     watch_option,
 )
 from skep.cli.plain import clean
-from skep.cli.say import warn
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -217,49 +216,3 @@ def event_table(events: list[dict[str, Any]]) -> Any:
     return table_of(
         ("TIME", "WHO", "WHAT"), [(date(event["at_s"]), event.get("who"), event["text"]) for event in events]
     )
-
-
-@click.command()
-@job_argument
-@output_option
-@server_option
-def explain(job: str, output: str, url: str) -> None:
-    """Explain why a job does not run now, and what would change that.
-
-    \b
-    Example:
-      skep explain 17
-    """
-    from skep.client import ENDED
-
-    with connect(url) as client:
-        found = client.explain(job)
-        attempts = client.job(found["job"]).get("history") or [] if found["state"] == "pending" else []
-        is_ended = found["state"] in ENDED
-        why = last_words(client.job(found["job"])) if is_ended and output == "table" else found["reason"]
-    if output != "table":
-        print_data(found, output, name="code")
-        return
-    for said in sentences(found, why, is_ended=is_ended):
-        click.echo(said)
-    if expected := eta_sentence(found, time.time()):
-        click.echo(f"Forecast: {expected}.")
-    if attempts and attempts[-1].get("phrase"):
-        click.echo(f"Attempt {attempts[-1]['launch']} ended: {clean(attempts[-1]['phrase'])}.")
-    for problem in found.get("problems", []):
-        warn(clean(problem))
-
-
-def sentences(found: dict[str, Any], why: str, *, is_ended: bool) -> list[str]:
-    """The cause is shown for waiting jobs only."""
-    is_waiting = found["state"] == "pending"
-    said = [f"Job {found['job']} {'has' if is_ended and found['state'] != 'stopped' else 'is'} {found['state']}"]
-    said[0] += f" ({found['cause']})." if is_waiting else "."
-    said += [sentence(why)] if why and (is_waiting or is_ended) else []
-    return [*said, f"What would change that: {clean(found['remedy'])}."] if found["remedy"] else said
-
-
-def sentence(text: str) -> str:
-    """Reasons are worded to follow a colon."""
-    text = clean(text).strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")

@@ -13,6 +13,7 @@ Responses are returned unchanged: a job is a dict with the keys of the API. A re
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import secrets
 import shlex
@@ -145,6 +146,14 @@ class Client(Insight):
     def explain(self, job: str) -> dict[str, Any]:
         found: dict[str, Any] = self._wire.ask("GET", self._at(job, "explain"))
         return found
+
+    def changes(self, job: str, within_s: float = 8.0) -> Iterator[dict[str, Any]]:
+        """What would let a waiting job start now or sooner, of what the caller may do; each change was tried out. The
+        last item (`type` is `tried`) says how much was tried. `within_s`: for what lets it start sooner."""
+        rest = b""
+        for piece in self._wire.stream("GET", self._at(job, "changes"), params={"within": within_s}):
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from map(json.loads, lines)
 
     def environment(self, job: str, task: str = "") -> dict[str, Any]:
         """`env`, `cwd` and `task` of a task, to run something beside it."""

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from skep.core.actions import Action
 from skep.core.errors import SkepError
-from skep.core.events import Batch, Event, TasksStarted
+from skep.core.events import Event, TasksStarted
 from skep.core.job import Job
 from skep.core.state import State
 from skep.core.step import PlannerChange, Scheduler
@@ -23,6 +22,7 @@ from skep.experiments.estimates import NONE, Estimate, estimate_all, weakest
 from skep.experiments.output import cell, write_folder
 from skep.experiments.seen import Seen
 from skep.experiments.simulate import own_fault
+from skep.experiments.trial import BoundedWorld
 from skep.policies.idle import Idle
 from skep.service.book import owner_of, shown_reason
 from skep.service.commands import make_policy
@@ -70,21 +70,6 @@ class Forecast(msgspec.Struct):
         return sum(job.estimate == NONE for job in self.jobs)
 
 
-class BoundedPlanner:
-    """A simulated world that ends at a given time."""
-
-    def __init__(self, engine: Simulator, until_s: float) -> None:
-        self.engine = engine
-        self.until_s = until_s
-
-    def observe(self, until_s: float) -> Batch | None:
-        batch = self.engine.observe(until_s)
-        return None if batch is None or batch.at_s > self.until_s else batch
-
-    def execute(self, at_s: float, actions: list[Action]) -> list[Event]:
-        return self.engine.execute(at_s, actions)
-
-
 class Starts:
     """An observer that notes the first starts from now on."""
 
@@ -123,7 +108,7 @@ def forecast(
         estimates = lengths(state)
         work = {job_id: each.work_s for job_id, each in estimates.items()}
         engine = Simulator.adopt(state, work, restart_s=restart_s, speed=Seen(state))
-        run(scheduler, BoundedPlanner(engine, until_s), starts)
+        run(scheduler, BoundedWorld(engine, until_s), starts)
     except SkepError:
         raise
     except Exception as error:

@@ -14,16 +14,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from skep import __version__
+from skep.server.advice import Advice
 from skep.server.answers import Compress, Measure, add_error_answers
 from skep.server.config import Config
 from skep.server.context import Context
 from skep.server.edge import Refusals
+from skep.server.foresight import setup_of
 from skep.server.hub import ChangeStream, Hub
 from skep.server.logs import FileBudget
 from skep.server.metrics import ServerMetrics
 from skep.server.pages import Pages
 from skep.server.routes import (
     admin,
+    advice,
     changes,
     cluster,
     compare,
@@ -54,6 +57,7 @@ ROUTERS = (
         submit.router,
         jobs.router,
         inspect.router,
+        advice.router,
         compare.router,
         searches.router,
         logs.router,
@@ -82,7 +86,18 @@ def make_context(
     known = tokens if config.needs_token else None
     changes, budget = ChangeStream(live, hub), FileBudget(log_files)
     return Context(
-        live, config, hub, changes, history, studies, ServerMetrics(live), known, shut_down, budget, submit.FileChecks()
+        live,
+        config,
+        hub,
+        changes,
+        history,
+        studies,
+        Advice(setup_of(live, config)),
+        ServerMetrics(live),
+        known,
+        shut_down,
+        budget,
+        submit.FileChecks(),
     )
 
 
@@ -99,6 +114,7 @@ def make_api(context: Context) -> FastAPI:
         context.hub.close()
         context.changes.close()
         await run_in_threadpool(context.studies.close)
+        await run_in_threadpool(context.advice.close)
         await run_in_threadpool(context.history.close)
 
     # FastAPI's own pages load scripts from other sites, and its own /openapi.json would block other requests.

@@ -11,6 +11,7 @@ import msgspec
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
+from skep.server.advice import Advice
 from skep.server.config import Config
 from skep.server.gate import Gate
 from skep.server.hub import ChangeStream, Hub
@@ -38,6 +39,7 @@ class Context(msgspec.Struct):
     changes: ChangeStream
     history: Samples
     studies: Studies
+    advice: Advice
     metrics: ServerMetrics
     tokens: Tokens | None
     """None if no login is required."""

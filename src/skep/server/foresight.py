@@ -16,11 +16,18 @@ from collections.abc import Callable
 
 import msgspec
 
+from skep.server.config import Config
 from skep.service.foreseen import Foresight, Setup
+from skep.service.live import Live
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0
 
 log = logging.getLogger("skep")
+
+
+def setup_of(live: Live, config: Config) -> Setup:
+    ground = live.writer.ground
+    return Setup(str(config.data), config.profile, ground.offers, ground.weights)
 
 
 class Forecasts:

@@ -26,13 +26,13 @@ from skep.server.config import Config, ForecastRules, open_socket
 from skep.server.context import Context, done
 from skep.server.datadir import DataDir
 from skep.server.edge import Edge, bounds_for
-from skep.server.foresight import Forecasts
+from skep.server.foresight import Forecasts, setup_of
 from skep.server.notify import Notifier
 from skep.server.own_log import keep_small
 from skep.server.pages import why_missing
 from skep.server.schemas import ACTIVE, ENDED, STATES
 from skep.server.tokens import Tokens
-from skep.service.foreseen import Foresight, Setup
+from skep.service.foreseen import Foresight
 from skep.service.live import Live
 from skep.service.store import JobFilter
 
@@ -76,8 +76,7 @@ def follow_beside(live: Live, config: Config, rules: ForecastRules) -> Forecasts
     def publish(found: Foresight) -> None:
         live.foresight = found
 
-    ground = live.writer.ground
-    setup = Setup(str(config.data), config.profile, ground.offers, ground.weights, rules.cpu, rules.samples)
+    setup = msgspec.structs.replace(setup_of(live, config), cpu=rules.cpu, samples=rules.samples)
     forecasts = Forecasts(setup, rules.every_s, live.clock, publish)
     forecasts.start()
     return forecasts

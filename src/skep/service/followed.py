@@ -24,6 +24,10 @@ class ReadOnlyStore(Store):
         self.db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=5.0)
         self.log_seq = 0
 
+    @property
+    def reader(self) -> sqlite3.Connection:
+        return self.db
+
     def refresh(self) -> None:
         self.log_seq = self._last_entry()
 

@@ -62,7 +62,7 @@ def give_back(on: Stage) -> None:
     on.submit("detector", "vision", steps=SHORT)
     owner = on.until_state("detector", "running")
     on.until_state("explore", "pending")
-    on.type("skep explain explore")
+    on.type("skep explain explore --within 0")
     on.type("skep logs explore --attempt 1 --tail 1")
     on.expect(owner["nodes"] == borrowed, "vision has the borrowed node")
     tell("Vision had its node at once. When detector has ended, explore continues where it stopped:")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from tests.support.fake_api import FakeApi, job
+from tests.support.fake_api import FakeAnswer, FakeApi, job
 
 from skep.cli.eta import eta_cell, eta_sentence, short, span
 
@@ -111,4 +111,6 @@ def test_explain_ends_with_the_forecast(api: FakeApi, ask: Ask) -> None:
     found = with_eta("2", state="pending")
     api.answers["GET /jobs/2/explain"] = {"job": "2", "state": "pending", **why, "eta": found["eta"]}
     api.answers["GET /jobs/2"] = {**found, "history": []}
+    tried = b'{"type": "tried", "changes": 0, "error": ""}\n'
+    api.answers["GET /jobs/2/changes"] = FakeAnswer(pieces=[tried], media_type="application/x-ndjson")
     assert ask("explain", "2").stdout.splitlines()[-1].startswith("Forecast: starts in 12m (")

@@ -1,4 +1,4 @@
-"""`skep show`, `explain` and the changes to jobs."""
+"""`skep show` and the changes to jobs."""
 
 from __future__ import annotations
 
@@ -60,55 +60,6 @@ def test_show_as_json(api: FakeApi, ask: Ask) -> None:
     api.answers["GET /jobs/7"] = job("7", **DETAIL)
     assert json.loads(ask("show", "7", "-o", "json").stdout) == job("7", **DETAIL)
     assert ask("show", "7", "-o", "name").stdout == "7\n"
-
-
-def test_explain_speaks_in_sentences(api: FakeApi, ask: Ask) -> None:
-    found = {"job": "7", "state": "pending", "code": "vc-full", "cause": "quota", "reason": "VC a uses 8 of 8 gpus"}
-    api.answers["GET /jobs/7/explain"] = found | {"remedy": "job 3 ending, or asking for fewer gpus"}
-    api.answers["GET /jobs/7"] = job("7")
-    assert ask("explain", "7").stdout.splitlines() == [
-        "Job 7 is pending (quota).",
-        "VC a uses 8 of 8 gpus.",
-        "What would change that: job 3 ending, or asking for fewer gpus.",
-    ]
-    assert ask("explain", "7", "-o", "name").stdout == "vc-full\n"
-
-
-def test_a_preempted_job_says_by_whom(api: FakeApi, ask: Ask) -> None:
-    found = {
-        "job": "7",
-        "state": "pending",
-        "code": "x",
-        "cause": "capacity",
-        "reason": "0 GPUs are free",
-        "remedy": "",
-    }
-    attempt = {"launch": 1, "outcome": "preempted", "phrase": "preempted by job 9; exited after SIGTERM, as requested"}
-    api.answers |= {"GET /jobs/7/explain": found, "GET /jobs/7": job("7", history=[attempt])}
-    said = ask("explain", "7").stdout.splitlines()
-    assert said[-1] == "Attempt 1 ended: preempted by job 9; exited after SIGTERM, as requested."
-
-
-def test_a_running_job_has_nothing_to_explain(api: FakeApi, ask: Ask) -> None:
-    found = {"job": "7", "state": "running", "code": "not-waiting", "cause": "order", "reason": "it runs", "remedy": ""}
-    api.answers["GET /jobs/7/explain"] = found
-    assert ask("explain", "7").stdout == "Job 7 is running.\n"
-
-
-def test_an_ended_job_is_explained_by_its_last_attempt(api: FakeApi, ask: Ask) -> None:
-    found = {
-        "job": "7",
-        "state": "failed",
-        "code": "not-waiting",
-        "cause": "order",
-        "reason": "has failed",
-        "remedy": "",
-    }
-    api.answers |= {"GET /jobs/7/explain": found, "GET /jobs/7": job("7", state="failed", **DETAIL)}
-    assert ask("explain", "7").stdout.splitlines() == [
-        "Job 7 has failed.",
-        "Exit code 1; CUDA out of memory; use a smaller batch.",
-    ]
 
 
 def test_every_job_gets_its_answer(api: FakeApi, ask: Ask) -> None:
