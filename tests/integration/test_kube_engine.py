@@ -359,8 +359,6 @@ def test_the_rights_of_the_manifests_are_those_that_are_used(plane: ControlPlane
         order = Launch("1", on(0, 1), 1)
         world.do(order)
         world.wait(Started)
-        for name in ("skep-abc-1-1-0", "skep-abc-1-1-1"):
-            (tmp_path / "kubernetes" / "jobs" / "1" / "1" / f"main-{name[-1]}" / "main").unlink()
         assert b"Success" in list(exec_in(world.engine.api, "skep-abc-1-1-0", "task", ["true"]))[-1][1]
         world.engine.runs.start_again(world.engine.runs.by_job["1"])  # every pod exists and is bound
         world.do(Stop("1", "preempted", 1))

@@ -85,6 +85,8 @@ class HollowKubelets:
     def join(self, name: str, gpus: int) -> None:
         try:
             self.api.post("/api/v1/nodes", {"metadata": {"name": name}})
+            # The API server marks every new node as not ready; a controller that is not here would take that away.
+            self.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
         except ApiError as error:
             if error.status != 409:
                 raise

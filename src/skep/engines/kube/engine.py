@@ -21,7 +21,7 @@ from skep.core.actions import Action, Setting
 from skep.core.cluster import Cluster, NodeSpec
 from skep.core.errors import InputError, NotFound
 from skep.core.model import GroupRef
-from skep.core.ports import Capability, TaskEnvironment, Wanted
+from skep.core.ports import Capability, TaskEnvironment, TaskStatus, Wanted
 from skep.core.reports import Fenced, Looked, Progressed, Report
 from skep.engines.kube.api import Api, ApiError
 from skep.engines.kube.credentials import find_credentials
@@ -32,11 +32,11 @@ from skep.engines.kube.nodes import KubeNodes, node_spec
 from skep.engines.kube.objects import ForeignPod, KubeNode, KubePod, NodeList
 from skep.engines.kube.pods import CONTAINER, JOB, LAUNCH, STORE, PodMaker
 from skep.engines.kube.reports import ReportListener, ReportTokens
-from skep.engines.kube.runs import KubeRuns
+from skep.engines.kube.runs import KubeRuns, make_folder
 from skep.engines.kube.settings import VISIBLE, KubeSettings
 from skep.engines.kube.watch import KubeWatch
 from skep.engines.local.folder import Folder, log_files
-from skep.engines.local.job_files import StoredJobs
+from skep.engines.local.job_files import StoredJobs, as_known
 from skep.engines.local.run import Phase
 from skep.jobs.request import Request
 
@@ -205,6 +205,11 @@ class KubeEngine(StoredJobs):
             yield STDERR, f"{error}\n".encode()
             yield 0, str(NOT_RUN).encode()
 
+    def tasks(self, job_id: str) -> list[TaskStatus]:
+        """That a task runs is in no file."""
+        run = self.runs.by_job.get(job_id)
+        return super().tasks(job_id) if run is None else [as_known(task, task.state) for task in run.tasks]
+
     def gpu_health(self) -> dict[str, list[dict[str, Setting]]]:
         return {}
 
@@ -227,7 +232,8 @@ class KubeEngine(StoredJobs):
         run = self.runs.by_job.get(job_id)
         if run is None or run.launch != launch or task not in run.pod_of:
             return None
-        return run.pods[run.pod_of[task]].own
+        make_folder(found := run.pods[run.pod_of[task]])
+        return found.own
 
     def _on_progress(self, job_id: str, launch: int, values: dict[str, Setting]) -> None:
         self._ask(self.runs.reports.append, Progressed(job_id, launch, values))

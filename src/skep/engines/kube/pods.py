@@ -39,12 +39,8 @@ class GangManifests(msgspec.Struct, frozen=True):
     secret: Manifest | None
 
 
-def pod_name(store: str, job_id: str, launch: int, rank: int) -> str:
-    """The same for the same launch, so that a launch that is asked for twice is one start."""
-    return f"{launch_name(store, job_id, launch)}-{rank}"
-
-
 def launch_name(store: str, job_id: str, launch: int) -> str:
+    """Its pods have this name and their rank: a launch that is asked for twice is one start."""
     return f"skep-{store}-{as_word(job_id)}-{launch}"
 
 

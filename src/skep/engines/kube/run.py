@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import signal
+from pathlib import Path
 
 from skep.core.actions import Launch, Move
 from skep.core.model import GroupRef
@@ -23,10 +24,15 @@ class KubeRun(LaunchRun):
     """`pods` maps the name of a pod to its task."""
 
     def __init__(
-        self, action: Launch | Move, request: Request, member: GroupRef | None, tasks: dict[str, LocalTask]
+        self,
+        action: Launch | Move,
+        request: Request,
+        member: GroupRef | None,
+        tasks: dict[str, LocalTask],
+        path: Path,
     ) -> None:
         super().__init__(action, request, member, list(tasks.values()))
-        self.pods = tasks
+        self.pods, self.path = tasks, path
         self.pod_of = {task.record.name: pod for pod, task in tasks.items()}
         self.copies: dict[str, LogCopy] = {}
         """By pod, logs that are being followed."""

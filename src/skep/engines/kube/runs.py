@@ -1,8 +1,9 @@
 """What the engine does with actions and with the changes of pods. For the engine's thread only.
 
 Requests to the API server are made by worker threads, which post the result back. Everything that must survive a crash
-is in the pods or in the files of the launch: `launch.json` before the first pod is created, `main` when a task runs,
-`asked` before it is stopped, `exit.json` when it has ended.
+is in the pods or in the files of the launch: `launch.json` before the first pod is created, `started` when all tasks
+run, `asked` before it is stopped, and for each task `exit.json` when it has ended. A task gets its folder with its
+first file.
 """
 
 from __future__ import annotations
@@ -25,16 +26,25 @@ from skep.engines.kube.api import ApiError
 from skep.engines.kube.copy_log import LogCopy, copy_log
 from skep.engines.kube.gang import GangFailed, GangStarter
 from skep.engines.kube.objects import KubePod, WaitingContainer
-from skep.engines.kube.pods import JOB, LAUNCH, PodMaker, as_word, pod_name
+from skep.engines.kube.pods import JOB, LAUNCH, PodMaker, as_word, launch_name
 from skep.engines.kube.run import KILLED, TERMINATED, KubeRun, exit_of, why_never
 from skep.engines.local.ask import ask
 from skep.engines.local.begin import place_tasks
-from skep.engines.local.folder import ExitRecord, Folder, LaunchRecord, TaskRecord, read_launch, write_durable
+from skep.engines.local.folder import (
+    ExitRecord,
+    Folder,
+    LaunchRecord,
+    TaskRecord,
+    read_launch,
+    safe_name,
+    write_durable,
+)
 from skep.engines.local.run import NODE_LOST, LocalTask, Phase
 from skep.jobs.env import TaskPlace
 from skep.jobs.request import Request
 
 RETRY_S = (0.2, 5.0)
+ASKED, STARTED = "asked", "started"
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +90,7 @@ class KubeRuns:
     def _on_request(self, action: Action, run: KubeRun) -> None:
         if isinstance(action, Checkpoint | Tune) and self.maker.settings.reports:
             for task in run.tasks:
+                make_folder(task)
                 ask(task.own, action)
         elif not isinstance(action, Reshare):
             kind = type(action).__name__.lower()
@@ -129,8 +140,7 @@ class KubeRuns:
         ]
         record = LaunchRecord(action.job_id, action.launch, tasks)
         path = self.folder.launch(action.job_id, action.launch)
-        for task in tasks:
-            os.makedirs(f"{path}/{task.name}", mode=0o700, exist_ok=True)
+        os.makedirs(path, mode=0o700, exist_ok=True)
         write_durable(path / "launch.json", record)
         run = self.by_job[action.job_id] = self._run_of(record, action, request, member)
         self._start(run, lambda: self.starter.start(gang))
@@ -184,11 +194,12 @@ class KubeRuns:
     def _run_of(
         self, record: LaunchRecord, action: Launch | Move, request: Request, member: GroupRef | None
     ) -> KubeRun:
-        tasks = {}
-        for rank, each in enumerate(record.tasks):
-            name = pod_name(self.maker.store, record.job_id, record.launch, rank)
-            tasks[name] = LocalTask(each, self.folder.task(record.job_id, record.launch, each.name))
-        return KubeRun(action, request, member, tasks)
+        path = self.folder.launch(record.job_id, record.launch)
+        name = launch_name(self.maker.store, record.job_id, record.launch)
+        tasks = {
+            f"{name}-{rank}": LocalTask(each, path / safe_name(each.name)) for rank, each in enumerate(record.tasks)
+        }
+        return KubeRun(action, request, member, tasks, path)
 
     def _find(self, job_id: str) -> KubeRun | None:
         """The last launch of a job, ended or not: from memory, else from its files."""
@@ -199,10 +210,12 @@ class KubeRuns:
             if record is None:
                 continue
             run = self._run_of(record, Launch(job_id, Allocation((), 0), launch), *self.request_of(job_id))
+            run.is_stopping, run.has_gone = (is_there(run, name) for name in (ASKED, STARTED))
             for task in run.tasks:
                 task.look()
-                run.is_stopping = run.is_stopping or is_asked(task)
-            run.has_gone = any(task.phase >= Phase.RUNNING for task in run.tasks)
+                if run.has_gone and task.phase is not Phase.GONE:
+                    task.phase = Phase.RUNNING
+            run.has_gone = run.has_gone or any(task.phase is Phase.GONE for task in run.tasks)
             self.by_job[job_id] = run
             return run
         return None
@@ -265,7 +278,6 @@ class KubeRuns:
         if pod.is_over or pod.is_let_go:
             self._store_exit(run, name, pod)
         elif pod.runs and task.phase is not Phase.RUNNING:
-            os.close(os.open(f"{task.path}/main", os.O_CREAT | os.O_WRONLY, 0o600))
             task.phase = Phase.RUNNING
         elif pod.waiting is not None and not run.is_stopping:
             self._on_waiting(run, task, pod.waiting)
@@ -283,9 +295,10 @@ class KubeRuns:
         run.ending.add(name)
         task = run.pods[name]
         has_run = task.phase is Phase.RUNNING
-        record = exit_of(pod, has_run=has_run, stop_asked=is_asked(task), cause=run.kill_cause)
+        record = exit_of(pod, has_run=has_run, stop_asked=is_there(run, ASKED), cause=run.kill_cause)
 
         def work() -> None:
+            make_folder(task)
             copy = run.copies.pop(name, None)
             if copy is not None:
                 copy.finish()
@@ -316,9 +329,7 @@ class KubeRuns:
         if run.is_stopping or run.is_over:
             return
         run.is_stopping = True
-        for task in run.tasks:
-            if task.phase is not Phase.GONE:
-                (task.path / "asked").touch()
+        (run.path / ASKED).touch()
         if not run.is_starting:
             self._delete(run)
 
@@ -347,6 +358,7 @@ class KubeRuns:
 
         def work() -> None:
             self.persist(lambda: self.starter.remove(name))
+            make_folder(run.pods[name])
             write_durable(run.pods[name].path / "exit.json", record)
             self.post(self._on_exit, run, name)
 
@@ -354,7 +366,7 @@ class KubeRuns:
 
     def follow(self, run: KubeRun, name: str) -> None:
         if name not in run.copies:
-            task = run.pods[name]
+            make_folder(task := run.pods[name])
             run.copies[name] = LogCopy(self.api, name, task.path / "log", lambda: name in run.ending)
 
     def advance(self, run: KubeRun) -> None:
@@ -368,7 +380,9 @@ class KubeRuns:
         elif any(task.exit for task in run.tasks) and (run.decided() is not None or not_run(run)):
             self._stop_rest(run)
         elif all(task.phase >= Phase.RUNNING for task in run.tasks):
-            run.has_gone = True
+            if not run.has_gone:
+                run.has_gone = True
+                (run.path / STARTED).touch()
             if not run.was_told:
                 run.was_told = True
                 self.reports.append((Moved if run.is_move else Started)(run.job_id, run.launch, run.given()))
@@ -429,8 +443,13 @@ class KubeRuns:
         return (self.folder.task(job_id, int(launch), record.tasks[rank].name) / "exit.json").exists()
 
 
-def is_asked(task: LocalTask) -> bool:
-    return (task.path / "asked").exists()
+def is_there(run: KubeRun, name: str) -> bool:
+    """A file of the launch."""
+    return (run.path / name).exists()
+
+
+def make_folder(task: LocalTask) -> None:
+    os.makedirs(task.path, mode=0o700, exist_ok=True)
 
 
 def by_itself(verdict: Report) -> bool:

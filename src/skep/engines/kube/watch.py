@@ -6,7 +6,6 @@ the server no longer has (410) means a new list; what vanished in between is rep
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -152,9 +151,11 @@ class KubeWatch(Generic[Item]):
         return version
 
     def _decode(self, line: bytes) -> Any:
-        with contextlib.suppress(msgspec.ValidationError):
+        try:
             change = self._change.decode(line)
             if change.type != "ERROR":
                 return change
+        except msgspec.ValidationError:
+            pass
         error = msgspec.json.decode(line, type=WatchError)  # fails too if it is none
         raise ApiError(error.object.code, "", "the watch ended with an error")

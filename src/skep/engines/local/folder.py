@@ -19,6 +19,7 @@ Every read goes through `files/untrusted.py`: jobs that run as the server can wr
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import hashlib
 import logging
@@ -238,6 +239,7 @@ def remove_tree(path: str) -> None:
     log.warning("%s cannot be removed: %s", path, done.stderr.decode(errors="replace")[:200])
 
 
+@functools.lru_cache(4096)
 def safe_name(name: str) -> str:
     """One path component for any text, different for different texts; plain names are unchanged."""
     safe = quote(name, safe="", errors="surrogatepass")

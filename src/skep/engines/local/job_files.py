@@ -154,9 +154,12 @@ class JobFiles(StoredJobs):
 def status(task: LocalTask) -> TaskStatus:
     try:
         task.look()
-        state = task.state
     except OSError:
-        state = "unknown"
+        return as_known(task, "unknown")
+    return as_known(task, task.state)
+
+
+def as_known(task: LocalTask, state: str) -> TaskStatus:
     record = task.record
     code = task.exit.code if task.exit is not None else None
     return TaskStatus(record.name, state, record.node, sorted(record.gpus + record.shared), code)

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -73,6 +74,26 @@ def test_bodies_by_length_in_chunks_and_until_the_end() -> None:
 def test_an_answer_that_is_cut_or_is_no_http_is_an_error(answer: bytes) -> None:
     with pytest.raises((http.client.HTTPException, ValueError)):
         read(answer)
+
+
+def test_a_head_that_comes_in_pieces() -> None:
+    ours, theirs = socket.socketpair()
+    connection = KubeConnection.__new__(KubeConnection)
+    connection.socket, connection.file = ours, ours.makefile("rb", 1 << 16)  # type: ignore[assignment]
+    connection._name = "test"
+    text = HEAD + b"Content-Length: 5\r\n\r\nhello"
+
+    def answer() -> None:
+        for piece in (text[:20], text[20:40], text[40:55], text[55:]):
+            time.sleep(0.02)
+            theirs.sendall(piece)
+
+    threading.Thread(target=answer, daemon=True).start()
+    found = connection.send("GET", "/", {})
+    assert (found.status, found.headers) == (200, {"content-type": "text/plain", "content-length": "5"})
+    assert b"".join(connection.pieces(found)) == b"hello"
+    connection.close()
+    theirs.close()
 
 
 @contextlib.contextmanager
