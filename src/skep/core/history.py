@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from skep.core.requests import drop_oldest
+
 if TYPE_CHECKING:
     from skep.core.view import JobView
 
@@ -43,11 +45,10 @@ class Past(msgspec.Struct):
     used_gpu_s: float = 0.0
     """GPU-seconds of all jobs, up to the last start, move, suspension or end of each."""
 
-    def note(self, job: Finished) -> None:
-        self.count += 1
-        self.finished.append(job)
-        if len(self.finished) == 2 * KEPT:
-            del self.finished[: KEPT // 2]
+    def note(self, jobs: list[Finished]) -> None:
+        self.count += len(jobs)
+        self.finished += jobs
+        drop_oldest(self.finished, 2 * KEPT, KEPT // 2)
 
     def after(self, count: int) -> list[Finished]:
         """The jobs that finished after the first `count`, as far as they are kept."""

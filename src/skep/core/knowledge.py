@@ -8,7 +8,7 @@ same in a replay, a snapshot and a fork.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from skep.core.cluster import Cluster
     from skep.core.job import Job
     from skep.core.view import JobView
+
+T = TypeVar("T")
 
 SUCCEEDED = "succeeded"
 """The value of `JobState.SUCCEEDED`, which cannot be imported here."""
@@ -344,12 +346,12 @@ class Knowledge:
 
     def _count_submitted(self) -> None:
         submitted, self._submitted = self._submitted, []
-        for job in submitted:
-            at_s, shape, vc = job.submit_s, job.spec.shapes[0], job.spec.vc
-            self._requests.note(at_s, shape)
+        made = [(job.submit_s, job.spec.shapes[0]) for job in submitted]
+        self._requests.note(made)
+        for vc, own in by_vc(submitted, made).items():
             if vc not in self._vc_requests:
                 self._vc_requests[vc] = Requests()
-            self._vc_requests[vc].note(at_s, shape)
+            self._vc_requests[vc].note(own)
 
     def note_end(self, job: Job) -> None:
         """The job has ended. Only jobs that succeeded count as history."""
@@ -362,11 +364,13 @@ class Knowledge:
 
     def _count_ended(self) -> None:
         ended, self._ended = self._ended, []
-        for job in ended:
-            spec = job.spec
-            past = Finished(owner_of(job), spec.model, float(job.gpus), job.work_s, job.run_s, job.service_gpu_s)
-            self._whole.note(past)
-            self._vcs[spec.vc].note(past)
+        past = [
+            Finished(owner_of(job), job.spec.model, float(job.gpus), job.work_s, job.run_s, job.service_gpu_s)
+            for job in ended
+        ]
+        self._whole.note(past)
+        for vc, own in by_vc(ended, past).items():
+            self._vcs[vc].note(own)
 
     def let_go(self) -> None:
         """Count what was only noted, so that no job is kept here that the state drops."""
@@ -467,6 +471,14 @@ READ_WITH = {
 def as_view(knowledge: Knowledge, shown: ShownKnowledge) -> tuple[KnowledgeView, KnowledgeView]:
     """Lets the type checker verify that these classes are `KnowledgeView`s."""
     return knowledge, shown
+
+
+def by_vc(jobs: list[Job], values: list[T]) -> dict[str, list[T]]:
+    """The values of these jobs, by VC."""
+    found: dict[str, list[T]] = {}
+    for job, value in zip(jobs, values, strict=True):
+        found.setdefault(job.spec.vc, []).append(value)
+    return found
 
 
 def neighbours_of(job: Job, there: Mapping[int, Job], cluster: Cluster) -> list[Job]:

@@ -7,6 +7,7 @@ It follows from submissions, so the log has no events of its own for it. It is p
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,13 @@ KEPT = 10_000
 
 SPARE = 1_000
 """The number of additional jobs that are kept, for readers that are a little behind (`Requests.shapes`)."""
+
+
+def drop_oldest(latest: list[Any], most: int, by: int) -> None:
+    """Drop so many each time that the list reaches its most, as if its last values had been added one at a time: what
+    is left does not depend on when they were."""
+    if len(latest) >= most:
+        del latest[: ((len(latest) - most) // by + 1) * by]
 
 
 class SavedRequests(msgspec.Struct, array_like=True):
@@ -39,11 +47,11 @@ class Requests:
             self.count = saved.count
             self._latest = [(at_s, saved.shapes[number]) for at_s, number in saved.latest]
 
-    def note(self, at_s: float, shape: Shape) -> None:
-        self.count += 1
-        self._latest.append((at_s, shape))
-        if len(self._latest) == 2 * KEPT:
-            del self._latest[: KEPT - SPARE]
+    def note(self, made: list[tuple[float, Shape]]) -> None:
+        """Jobs were submitted, at these times."""
+        self.count += len(made)
+        self._latest += made
+        drop_oldest(self._latest, 2 * KEPT, KEPT - SPARE)
 
     def shapes(self, count: int | None = None) -> list[Shape]:
         """The shapes of the latest jobs when `count` had been submitted; by default now. For a `count` more than

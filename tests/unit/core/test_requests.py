@@ -15,7 +15,7 @@ SHAPES = [gpu_shape(gpus) for gpus in range(1, 8)]
 def many(count: int) -> Requests:
     requests = Requests()
     for number in range(count):
-        requests.note(float(number), SHAPES[number % 7])
+        requests.note([(float(number), SHAPES[number % 7])])
     return requests
 
 
@@ -40,10 +40,16 @@ def test_what_is_saved_goes_on_alike() -> None:
     requests = many(2 * KEPT - 2)
     copy = Requests(requests.saved())
     for each in (requests, copy):
-        each.note(1e6, SHAPES[0])
-        each.note(1e6, SHAPES[1])
+        each.note([(1e6, SHAPES[0]), (1e6, SHAPES[1])])
     assert copy.saved() == requests.saved()
     assert len(requests.saved().shapes) == 7, "each shape once"
+
+
+def test_what_is_kept_does_not_depend_on_when_it_was_counted() -> None:
+    for count in (2 * KEPT - 1, 2 * KEPT, 3 * KEPT - SPARE - 1, 3 * KEPT - SPARE, 5 * KEPT + 17):
+        at_once = Requests()
+        at_once.note([(float(number), SHAPES[number % 7]) for number in range(count)])
+        assert at_once.saved() == many(count).saved()
 
 
 def test_a_vc_knows_the_requests_of_its_own_jobs() -> None:

@@ -249,8 +249,9 @@ def test_another_policy_and_another_cluster_while_jobs_run(world: LiveWorld) -> 
     assert [world.state(job) for job in (first, second, third)] == ["running"] * 3
     with pytest.raises(Conflict, match="runs on node"):
         world.ask(commands.apply_cluster("2x4", "two", "root"))
-    with pytest.raises(InputError, match="imitates"):
-        world.ask(commands.use_policy("srsf:compat=true,place=any", "root"))
+    for imitation in ("srsf:compat=true,place=any", "gavel-las:compat=true", "optimus:compat=true"):
+        with pytest.raises(InputError, match="imitates"):
+            world.ask(commands.use_policy(imitation, "root"))
     of_vc = (
         "nodes: [{count: 3, gpus: 4, name: n}]\nvcs: {default: {cells: 3 nodes, policy: 'srsf:compat=true,place=any'}}"
     )
