@@ -2,9 +2,9 @@
 
 It has three doors: `advance` takes the events of an instant (`core/fold/` has the effect of each), `commit` takes a
 plan (`core/commit.py`), `send` books the actions that go to the engine (`core/orders.py`). Nothing else changes the
-state, with one exception: a plan in trial writes `allocation` and `state` of jobs and the books of the cluster, and
-takes all of it back unless it is committed (`core/plan.py`). No door uses a clock, so the same sequence always gives
-the same state.
+state, with two exceptions that take all of it back: a plan in trial writes `allocation` and `state` of jobs and the
+books of the cluster, until it is committed (`core/plan.py`); `with_nodes` brings nodes up while a question is asked.
+No door uses a clock, so the same sequence always gives the same state.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The walk of a pipeline: it tries the heads of the lines in order, and makes room for those that may preempt.
 
-A line whose head failed is tried again only after an event that could help it (counted by the *epoch*), and only the
-heads of the lines are tried, so the cost of a walk depends on what has changed.
+Only the heads of the lines are tried, and one that failed only when that can help: after an event (counted by the
+*epoch*), or, where keys of running jobs rise, when enough of them may have passed it (`policies/crossings.py`). So the
+cost of a walk depends on what has changed.
 """
 
 from __future__ import annotations

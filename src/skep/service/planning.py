@@ -398,4 +398,4 @@ def in_charge(fault: PolicyFailed) -> str:
 
 
 def stays(policy: str) -> str:
-    return f"the previous policy {short(policy)} stays in charge"
+    return f"the previous policy {short(policy)} takes over"

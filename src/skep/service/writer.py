@@ -1,4 +1,4 @@
-"""The single writer: everything that changes the cluster's state goes through `turn`.
+"""The single writer: everything that happens goes through `turn`, and nothing else writes while a server runs.
 
 A turn collects commands and reports of engines, lets the scheduler decide, writes all of it as one transaction, and
 only then answers the commands and gives the engine its actions. A crash at any point loses nothing: before the write

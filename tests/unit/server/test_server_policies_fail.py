@@ -48,7 +48,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-SAYS = "policy mine.py:Mine failed (AttributeError: no such thing, line 12); the previous policy fifo stays in charge"
+SAYS = "policy mine.py:Mine failed (AttributeError: no such thing, line 12); the previous policy fifo takes over"
 
 
 def test_it_is_named_and_the_job_is_kept(world: World) -> None:

@@ -191,7 +191,7 @@ def test_a_plan_that_fails_is_taken_back_and_another_policy_decides(world: LiveW
     told = [told.text for told in world.store.notices(0, None, 100) if told.kind == "policy-failed"]
     assert len(told) == 1
     assert told[0].startswith("policy odd.py:Odd failed (")
-    assert told[0].endswith("; the previous policy las stays in charge")
+    assert told[0].endswith("; the previous policy las takes over")
     (entry,) = [decode(data) for data in world.store.entries() if b"PolicyFailed" in data]
     assert isinstance(entry.events[0], PolicyFailed)
     assert entry.plans
@@ -390,7 +390,7 @@ def test_a_policy_that_reads_what_it_did_not_declare_is_replaced_and_told_what_t
     assert world.writer.ground.policy == "las"
     (told,) = [told.text for told in world.store.notices(0, None, 100) if told.kind == "policy-failed"]
     assert 'declare it with `needs = {"oracle"}` in its class' in told
-    assert told.endswith("; the previous policy las stays in charge")
+    assert told.endswith("; the previous policy las takes over")
 
 
 def test_a_policy_sees_the_estimates_of_owners_if_it_declares_them(tmp_path: Path) -> None:

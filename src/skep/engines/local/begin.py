@@ -1,4 +1,4 @@
-"""The beginning of a launch: seats, the folders of its tasks, their devices, and their shims."""
+"""The beginning of a launch: seats, the folders of its tasks and their devices; `launches.py` then starts the shims."""
 
 from __future__ import annotations
 
