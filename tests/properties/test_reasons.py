@@ -14,6 +14,7 @@ from worlds import examples, worlds
 from skep.core.job import JobState
 from skep.core.model import JobSpec
 from skep.core.refusal import NEVER
+from skep.core.snapshot import dump
 from skep.policies.registry import policies
 
 # Their order and their places depend on more than the queue: on the history that the ended jobs add to (lucid), on
@@ -79,13 +80,16 @@ def test_explaining_changes_nothing_in_vcs(world: SharedWorld) -> None:
 
 
 def compare_explained(world: World) -> None:
-    """A run in which every pending job is explained at every moment is the same as one without."""
+    """A run in which every pending job is explained at every moment is the same as one without, and so is each state
+    before and after."""
     course, silent = world.begin(), world.begin()
 
     def explain(at_s: float, events: object) -> None:
+        before = dump(course.state)
         for job in course.state.jobs.values():
             if job.state is JobState.PENDING:
                 explained(course, job)
+        assert dump(course.state) == before
 
     course.finish(explain)
     silent.finish()

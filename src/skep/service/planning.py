@@ -394,8 +394,5 @@ def sentence(fault: PolicyFailed) -> str:
 def in_charge(fault: PolicyFailed) -> str:
     if fault.instead == NO_POLICY:
         return "no policy decides until another one is chosen"
-    return f"the policy {short(fault.instead)} is in charge there" if fault.vc else stays(fault.instead)
-
-
-def stays(policy: str) -> str:
-    return f"the previous policy {short(policy)} takes over"
+    instead = short(fault.instead)
+    return f"the policy {instead} is in charge there" if fault.vc else f"the previous policy {instead} takes over"

@@ -48,7 +48,7 @@ from skep.policies.idle import NO_POLICY
 from skep.service.book import Book, Record, owner_of, shown_state
 from skep.service.found import FoundNodes
 from skep.service.limits import Limiter
-from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short, stays
+from skep.service.planning import Call, Fault, Planning, at_once, commit_all, sentence, short
 from skep.service.progress import Measure, PresentFigures, Reports, nobody_measured
 from skep.service.receive import Received, receive, stop_overruns
 from skep.service.recover import recover, wanted
@@ -412,7 +412,8 @@ class Writer:
             bad = fault.error if fault is not None else commit_all(state, made)[1]
         if bad:
             failed = f"policy {short(event.policy)} failed ({bad})"
-            raise InputError(f"{failed}; {stays(self.ground.policy)}", hint="correct it, and try again")
+            stays = f"the policy {short(self.ground.policy)} stays in charge"
+            raise InputError(f"{failed}; {stays}", hint="correct it, and try again")
 
     def _refresh(self, turn: Turn, changed: set[str]) -> list[Event]:
         """Update the jobs of owners. Returns the jobs that are released by that."""
