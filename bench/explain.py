@@ -4,9 +4,9 @@ GPUs, as in `bench.forecast`.
     python -m bench.explain             four policies, with and without 10 VCs, about two minutes
     python -m bench.explain --quick     one policy
 
-CPU seconds for the last pending job, forks included: the changes that were tried one after the other until 0.4 s were
-over, and how many of them let it start now; then the samples of what lets it start sooner, until 8 s were over. Exits
-with 1 if the first took more than 0.5 s or both more than 10 s.
+CPU seconds for the last pending job, forks included: the changes that were tried one after the other until 0.4 s of
+CPU time were over, and how many of them let it start now; then the samples of what lets it start sooner, until 8 s were
+over. Exits with 1 if the first took more than 0.5 s or both more than 10 s.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from bench.forecast import POLICIES, VCS, crowded
 
 from skep.core.job import JobState
-from skep.experiments.adviser import NOW_S, READ_NOW, READ_SOONER, WRITE, try_now
+from skep.experiments.adviser import NOW_CPU_S, READ_NOW, READ_SOONER, WRITE, some_of_each, try_now
 from skep.experiments.fixes import candidates, case_of
 from skep.experiments.lengths import learn
 from skep.experiments.paired import sample_all
@@ -38,9 +38,9 @@ def measure(policy: str, vcs: int) -> tuple[str, bool]:
     case = case_of(kept, last.id, request, Asker(), kept.state.now_s)
     assert case is not None
     asked = list(candidates(case))
-    now = READ_NOW(in_fork(lambda: WRITE(try_now(case, asked, began_s + NOW_S))))
+    now = READ_NOW(in_fork(lambda: WRITE(try_now(case, asked, NOW_CPU_S))))
     now_s = cpu_seconds() - cpu_s
-    left = [asked[number] for number in now.left if asked[number].kind != "wait"]
+    left = some_of_each([asked[number] for number in now.left if asked[number].kind != "wait"])
     past = learn(kept.state, {})
     later = READ_SOONER(in_fork(lambda: WRITE(sample_all(case, left, past, {}, DAY_S, began_s + WITHIN_S))))
     all_s = cpu_seconds() - cpu_s

@@ -72,6 +72,21 @@ def test_why_a_job_waits_is_said_and_changes_by_itself(page: Page, stage: Scene)
     stage.client.post(f"/jobs/{waiting}/stop", json={})
 
 
+def test_a_fix_is_tried_out_pressed_and_the_job_starts(page: Page, stage: Scene) -> None:
+    first = stage.submit("holder", "sleep 600", vc="other", gpus=3)
+    waiting = stage.submit("large", "sleep 600", vc="other", gpus=4)
+    page.goto(f"/jobs/{waiting}")
+    page.get_by_role("button", name="What would let it start?").click()
+    offered = page.get_by_role("list", name="Changes that help")
+    expect(offered.get_by_role("link", name=f"job {first} holder").first).to_be_visible()  # wait for it to end
+    expect(page.get_by_role("button", name=f"stop job {first}")).to_be_visible()
+    page.get_by_role("button", name="ask for 1 GPU instead of 4").click()
+    expect(page.locator(".verdict")).to_contain_text("running")
+    expect(page.locator(".job-facts")).to_contain_text("GPUs1")
+    for each in (first, waiting):
+        stage.client.post(f"/jobs/{each}/stop", json={})
+
+
 def test_jobs_are_filtered_by_address_sorted_searched_and_changed_in_bulk(page: Page, stage: Scene) -> None:
     for number in range(3):
         stage.submit(f"bulk-{number}", "sleep 600", gpus=4)

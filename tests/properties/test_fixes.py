@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +145,7 @@ def offered(world: FixWorld, job_id: str, asker: Asker = ADMIN) -> list[Fix]:
     followed.store.close()
     if case is None:
         return []
-    return try_now(case, list(candidates(case)), time.monotonic() + 60.0).fixes
+    return try_now(case, list(candidates(case)), 60.0).fixes
 
 
 def make(world: FixWorld, job_id: str, fix: Fix) -> None:

@@ -12,6 +12,7 @@ import select
 import sqlite3
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from skep.experiments.fixes import FixCase, PossibleFix, candidates, case_of
 from skep.experiments.lengths import learn
 from skep.experiments.measure import measure_of
 from skep.experiments.paired import SampledFixes, sample_all
-from skep.experiments.samples import SampleFailed, import_policy, in_fork
+from skep.experiments.samples import SampleFailed, cpu_seconds, import_policy, in_fork
 from skep.experiments.trial import NOTHING, RESTART_S, Making, Trial, TrialOutcome
 from skep.jobs.request import Request
 from skep.service.advice import Fix, FixQuestion, Line, Tried
@@ -30,8 +31,10 @@ from skep.service.book import owner_of
 from skep.service.followed import Followed
 from skep.service.foreseen import Setup
 
-NOW_S = 0.4
-"""So long changes that let the job start now are tried."""
+NOW_CPU_S = 0.4
+"""So much CPU time is spent on changes that let the job start now."""
+EACH_MAX = 3
+"""Of each kind of change so many are sampled."""
 IDLE_S = 600.0
 NICE = 5
 
@@ -62,11 +65,11 @@ class Adviser:
             return
         import_policy(kept)
         asked = list(candidates(case))
-        tried = READ_NOW(in_fork(lambda: WRITE(try_now(case, asked, began_s + NOW_S))))
+        tried = READ_NOW(in_fork(lambda: WRITE(try_now(case, asked, NOW_CPU_S))))
         yield from sorted(tried.fixes, key=cost)
         sampled = SampledFixes([], 0, is_cut=False)
         if question.within_s:
-            left = [asked[number] for number in tried.left if asked[number].kind != "wait"]
+            left = some_of_each([asked[number] for number in tried.left if asked[number].kind != "wait"])
             sampled = self._sampled(case, left, began_s + question.within_s)
             yield from sorted(sampled.fixes, key=cost)
         seconds = round(time.monotonic() - began_s, 3)
@@ -77,6 +80,17 @@ class Adviser:
         names = self.followed.names
         past = learn(case.kept.state, names)
         return READ_SOONER(in_fork(lambda: WRITE(sample_all(case, left, past, names, self.within_s, by_s))))
+
+
+def some_of_each(left: list[PossibleFix]) -> list[PossibleFix]:
+    """Each sample takes as long as a forecast."""
+    counts: Counter[str] = Counter()
+    found = []
+    for each in left:
+        counts[each.kind] += 1
+        if counts[each.kind] <= EACH_MAX:
+            found.append(each)
+    return found
 
 
 def cost(fix: Fix) -> tuple[float, float]:
@@ -95,16 +109,17 @@ READ_NOW = msgspec.msgpack.Decoder(TriedNow).decode
 READ_SOONER = msgspec.msgpack.Decoder(SampledFixes).decode
 
 
-def try_now(case: FixCase, asked: Sequence[PossibleFix], by_s: float) -> TriedNow:
+def try_now(case: FixCase, asked: Sequence[PossibleFix], cpu_s: float) -> TriedNow:
     """One decision each. Without a change, the job may be about to start anyway."""
     found, done = TriedNow(), set[str]()
+    until_s = cpu_seconds() + cpu_s
     trials = NowTrials(case)
     if trials.before.starts:
         return found
     for number, each in enumerate(asked):
         if each.group in done:
             continue
-        is_late = time.monotonic() > by_s
+        is_late = cpu_seconds() > until_s
         outcome = TrialOutcome(False) if is_late else trials.of(each.making)
         found.is_cut |= is_late
         found.count += not is_late

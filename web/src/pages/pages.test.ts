@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { Schemas } from "../api/client";
+import { linesOf } from "../api/changes";
 import { trimmed } from "../api/trim";
 import { mayOf } from "../ui/may";
 import { align, byImportance } from "./compare/curves";
@@ -8,10 +9,30 @@ import { differences } from "./compare/parameters";
 import { bestOf, columnsOf, isLowerBetter, sorted, type Compared } from "./compare/table";
 import { nextSort, readJobsSearch, toKey } from "./jobs/search";
 import { gpuHoursOf, ranOf, waitedOf } from "./jobs/times";
+import { lastWords } from "./job/Fixes";
 import { readViews } from "./jobs/views";
 import { isOurs } from "./login/LoginPage";
 import { spelled } from "./policy/Switch";
 import { FIELDS, readDocument, valueOf, withValue } from "./submit/fields";
+
+describe("changes that were tried out", () => {
+  it("come in pieces", () => {
+    const line = '{"type":"tried","changes":3,"seconds":0.1,"cut":false,"error":""}';
+    const [none, rest] = linesOf(line.slice(0, 9));
+    expect(none).toEqual([]);
+    const [lines, left] = linesOf(`${rest}${line.slice(9)}\n{"ty`);
+    expect(lines).toEqual([JSON.parse(line)]);
+    expect(left).toBe('{"ty');
+  });
+
+  it("end with what was not tried", () => {
+    const tried = { type: "tried" as const, changes: 3, seconds: 0.1, cut: false, error: "" };
+    expect(lastWords(tried, 0)).toBe("Nothing that you may do helps.");
+    expect(lastWords(tried, 2)).toBe("Nothing else that you may do helps.");
+    expect(lastWords({ ...tried, cut: true }, 0)).toBe("There was no time to try everything.");
+    expect(lastWords({ ...tried, error: "gone" }, 0)).toBe("Nothing could be tried out: gone.");
+  });
+});
 
 describe("filters in the address", () => {
   it("are read, and nonsense is left out", () => {

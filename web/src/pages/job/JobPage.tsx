@@ -18,6 +18,7 @@ import { Actions } from "./Actions";
 import { Attempts } from "./Attempts";
 import { Configuration } from "./Configuration";
 import { Curves } from "./Curves";
+import { Fixes } from "./Fixes";
 import { LastLines } from "./LastLines";
 import { Logs } from "./Logs";
 import { Placement } from "./Placement";
@@ -173,6 +174,7 @@ function Why({ id }: { id: string }) {
           What would change that: <Words text={data.remedy} /> <span className="tag">{data.cause}</span>
         </p>
       ) : null}
+      <Fixes id={id} />
     </div>
   );
 }
