@@ -8,6 +8,7 @@ from skep.engines.kube.lease import NAME as LEASE
 from skep.engines.kube.reports import PORT as REPORTS
 
 NAME, PORT, DATA = "skep", 7437, "/data"
+CONFIG, CONFIG_DIR = "skep.yaml", "/etc/skep"
 Manifest = dict[str, Any]
 
 
@@ -32,8 +33,10 @@ RULES_OF_CLUSTER = [rule("", ["nodes", "pods"], ["list", "watch"])]
 """Pods of others use GPUs too."""
 
 
-def manifests(namespace: str, image: str, size: str) -> list[Manifest]:
-    return [*roles(namespace), *server(namespace, image, size)]
+def manifests(namespace: str, image: str, size: str, config: str = "") -> list[Manifest]:
+    """`config` is the text of a config file."""
+    made_of_text = made("v1", "ConfigMap", {"name": NAME, "namespace": namespace}, data={CONFIG: config})
+    return [*roles(namespace), *([made_of_text] if config else []), *server(namespace, image, size, bool(config))]
 
 
 def roles(namespace: str) -> list[Manifest]:
@@ -56,18 +59,19 @@ def reference(kind: str, name: str) -> Manifest:
     return {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
 
 
-def server(namespace: str, image: str, size: str) -> list[Manifest]:
+def server(namespace: str, image: str, size: str, has_config: bool) -> list[Manifest]:
     """One pod at a time: the next server starts when the volume is free."""
     within, labels = {"name": NAME, "namespace": namespace}, {"app": NAME}
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     ports = [{"name": "http", "port": PORT}, {"name": "reports", "port": REPORTS}]
     probe = {"tcpSocket": {"port": PORT}, "periodSeconds": 10}
-    container = {
+    container: Manifest = {
         "name": NAME,
         "image": image,
         "args": [
             *("skep", "up", "--engine", "kubernetes", "--host", "0.0.0.0", "--auth", "token", "--data", DATA),
             *("--reports", f"http://{NAME}.{namespace}.svc:{REPORTS}"),
+            *(("--config", f"{CONFIG_DIR}/{CONFIG}") if has_config else ()),
         ],
         "ports": [{"containerPort": PORT}, {"containerPort": REPORTS}],
         "readinessProbe": probe,
@@ -75,11 +79,15 @@ def server(namespace: str, image: str, size: str) -> list[Manifest]:
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "data", "mountPath": DATA}],
     }
+    volumes: list[Manifest] = [{"name": "data", "persistentVolumeClaim": {"claimName": NAME}}]
+    if has_config:
+        container["volumeMounts"] += [{"name": "config", "mountPath": CONFIG_DIR}]
+        volumes += [{"name": "config", "configMap": {"name": NAME}}]
     pod = {
         "serviceAccountName": NAME,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 1000},
         "containers": [container],
-        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": NAME}}],
+        "volumes": volumes,
     }
     template = {"metadata": {"labels": labels}, "spec": pod}
     return [
