@@ -64,6 +64,35 @@ class Tally(msgspec.Struct, array_like=True):
         return Spread(self.count, self.mean, math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else 0.0)
 
 
+class SeriesCourse(msgspec.Struct, array_like=True):
+    """A series of a job from its beginning, thinned: at most `COURSE_MAX` points, evenly spaced by reports."""
+
+    points: list[tuple[float, float]] = []
+    """(step, value)"""
+    every: int = 1
+    """One of so many values is kept."""
+    skipped: int = 0
+    """Values since the last point that is kept."""
+
+    def add(self, step: float, value: float) -> None:
+        points = self.points
+        while points and points[-1][0] >= step:  # it restarted from a checkpoint
+            points.pop()
+        self.skipped += 1
+        if points and self.skipped < self.every:
+            return
+        self.skipped = 0
+        points.append((step, value))
+        if len(points) > COURSE_MAX:
+            self.points = points[::2]
+            self.every *= 2
+
+
+COURSES = ("loss", "accuracy", "batch_size", "noise", "step_s")
+"""The series of which the course is kept."""
+COURSE_MAX = 64
+
+
 class Progress(msgspec.Struct):
     """The logged progress of a job that has not ended."""
 
@@ -75,6 +104,8 @@ class Progress(msgspec.Struct):
     """Steps per second."""
     values: dict[str, Tally] = {}
     """Statistics of each series."""
+    courses: dict[str, SeriesCourse] = {}
+    """How some of them went (`COURSES`)."""
 
     @property
     def reference(self) -> float | None:
@@ -102,6 +133,12 @@ class Progress(msgspec.Struct):
         self.at_s, self.launch, self.report = at_s, launch, report
         if report.steps_per_s is not None:
             self.speeds.add(report.steps_per_s)
+            if report.steps_per_s > 0:
+                self.courses.setdefault("step_s", SeriesCourse()).add(report.step, 1 / report.steps_per_s)
+        for name in COURSES if report.series else ():
+            value = report.series.get(name)
+            if value is not None:
+                self.courses.setdefault(name, SeriesCourse()).add(report.step, value)
         for name, value in report.series.items():
             tally = self.values.get(name)
             if tally is None:

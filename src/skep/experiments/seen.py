@@ -69,6 +69,9 @@ class Seen:
     def figures(self, job: JobSpec, allocation: Allocation, work_s: float, batch_size: int | None = None) -> None:
         return None
 
+    def series(self, job: JobSpec, steps: float) -> dict[str, float]:
+        return {}
+
     def trial(self, job: JobSpec, gpu_type: str) -> None:
         return None
 

@@ -20,9 +20,13 @@ from skep.core.view import JobView, View
 from skep.policies.afs import at_home, can_change, home_type, homes_of, room_in
 from skep.policies.allocate.elastic import ElasticSizes, kind_of, milli_of
 from skep.policies.allocate.tournament import Home
+from skep.policies.estimate.by_loss import OPTIMUS, LossFits
 from skep.policies.estimate.duration import Duration
 from skep.policies.joint import JointPlanner
 from skep.policies.place import Place
+
+UNKNOWN_S = 3600.0
+"""The work that is left of a job that has reported too few losses."""
 
 TimeAt = Callable[[int], float]
 """The remaining time of a job in its size with this number."""
@@ -56,14 +60,25 @@ class Sized:
 
 class Optimus(JointPlanner):
     """`restart_s`: a job does not grow for a gain of less than that. `by_steps`: times are those of measured training
-    steps, and no restart is charged, as in the simulator of Pollux."""
+    steps, and no restart is charged, as in the simulator of Pollux. `by_loss`: lengths are those at which loss curves
+    say that jobs have converged."""
 
-    def __init__(self, *, name: str, place: Place, sizes: ElasticSizes, restart_s: float, by_steps: bool) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        place: Place,
+        sizes: ElasticSizes,
+        restart_s: float,
+        by_steps: bool,
+        by_loss: bool = False,
+    ) -> None:
         super().__init__(name=name, place=place)
         self.sizes = sizes
         self.estimate = Duration()
         self.restart_s = restart_s
         self.by_steps = by_steps
+        self.losses = LossFits(OPTIMUS) if by_loss else None
 
     def attach(self, view: View, memory: Memory) -> None:
         super().attach(view, memory)
@@ -86,7 +101,7 @@ class Optimus(JointPlanner):
         jobs = self._sized(view, pending, left_out)
         share_out(view, jobs)
         if not self.by_steps:
-            self._spare_restarts(jobs)
+            self.spare_restarts(jobs)
         changed = [each for each in jobs if each.size >= 0 and not each.is_unchanged]
         leaving = [each for each in jobs if each.size < 0 and each.job.allocation is not None]
         found = self._find(view, plan, sorted(changed, key=lambda each: each.milli[each.size]), leaving)
@@ -105,9 +120,9 @@ class Optimus(JointPlanner):
         jobs = [job for job in (*running, *pending) if job.id not in left_out]
         jobs.sort(key=lambda job: (job.rank, job.seq))
         homes = homes_of(view.cluster, [job.shapes[0] for job in jobs])
-        return [Sized(job, *self._times(view, job), homes_for(view, job, homes)) for job in jobs]
+        return [Sized(job, *self.times(view, job), homes_for(view, job, homes)) for job in jobs]
 
-    def _times(self, view: View, job: JobView) -> tuple[Sequence[Shape], TimeAt]:
+    def times(self, view: View, job: JobView) -> tuple[Sequence[Shape], TimeAt]:
         """Its sizes, and its remaining time in each."""
         training = view.knowledge.training(job.spec) if self.by_steps else None
         if training is not None and job.spec.gpu_range is not None and self.sizes.can_resize:
@@ -115,8 +130,15 @@ class Optimus(JointPlanner):
             steps = training.steps_left(job.work_at(view.now_s))
             return shapes, lambda size: step_s[size] * steps
         ladder = self.sizes.ladder(job.spec)
-        left_s = max(self.estimate.total_s(job) - job.work_at(view.now_s), 0.0)
+        left_s = self.left_s(view, job)
         return ladder.shapes, lambda size: left_s / float(ladder.speeds[size])
+
+    def left_s(self, view: View, job: JobView) -> float:
+        """Work left: as its owner expects, or as its losses say."""
+        if self.losses is None:
+            return max(self.estimate.total_s(job) - job.work_at(view.now_s), 0.0)
+        found = self.losses.left_s(view.knowledge, job, view.now_s)
+        return UNKNOWN_S if found is None else found
 
     def _steps(self, view: View, spec: JobSpec, training: Training) -> tuple[list[Shape], list[float]]:
         """The sizes in which training steps were measured, on the first GPU type that the job accepts, and the seconds
@@ -133,7 +155,7 @@ class Optimus(JointPlanner):
             self.steps[kind] = [shape for shape, _ in known], [step_s for _, step_s in known]
         return self.steps[kind]
 
-    def _spare_restarts(self, jobs: list[Sized]) -> None:
+    def spare_restarts(self, jobs: list[Sized]) -> None:
         """A job that would gain less by growing than a restart costs stays as it is."""
         for each in jobs:
             now = each.milli.index(each.held) if each.held in each.milli else each.size

@@ -35,6 +35,7 @@ ZOO = (
     "optimus",
     "pollux",
     "sia",
+    "slaq",
     "allox",
     "themis",
     "gandiva_fair",

@@ -156,6 +156,9 @@ class GoodputSpeed:
             return None
         return run.figures(placement, kinds[0], work_s, batch_size or run.batch)
 
+    def series(self, job: JobSpec, steps: float) -> dict[str, float]:
+        return {}
+
     def trial(self, job: JobSpec, gpu_type: str) -> TrialFigures | None:
         """With the fewest samples, the most, and as many times more than the one as fewer than the other."""
         table = self.profile.tables.get(job.model)

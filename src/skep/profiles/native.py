@@ -16,7 +16,7 @@ from skep.profiles.profile import CPU, FactorProfile, Neighbour, Situation, near
 from skep.profiles.sharing import saturation
 
 TOP = ("name", "reference", "default", "models")
-SECTIONS = ("types", "scaling", "locality", "sharing", "use")
+SECTIONS = ("types", "scaling", "locality", "sharing", "use", "loss")
 OTHERS = "default"
 """The key for neighbours that are not named."""
 
@@ -25,6 +25,17 @@ SCALING_MAX = 10.0
 """Twice the GPUs may give more than twice the speed (caches); ten times more is a typing error."""
 GPUS_MAX = 1_000_000
 STEPS_MAX = 1e12
+
+
+class ModelLoss(NamedTuple):
+    """1 / (a x steps + b) + c"""
+
+    a: float
+    b: float
+    c: float
+
+    def at(self, steps: float) -> float:
+        return 1 / (self.a * steps + self.b) + self.c
 
 
 class Factors(NamedTuple):
@@ -42,6 +53,8 @@ class Factors(NamedTuple):
     """Steps per second of one GPU of the reference type."""
     use: GpuUse | None = None
     """What it uses of a GPU when it is alone."""
+    loss: ModelLoss | None = None
+    """The loss that it reports after so many steps."""
 
 
 NOTHING = Factors({}, {1: 1.0}, {}, {})
@@ -73,6 +86,7 @@ def _factors(given: dict[str, Field], default: Factors) -> Factors:
         sharing=_sharing(given["sharing"]) if "sharing" in given else default.sharing,
         steps_per_s=None if steps is None else steps.number(above=0, most=STEPS_MAX),
         use=_use(given["use"]) if "use" in given else default.use,
+        loss=_loss(given["loss"]) if "loss" in given else default.loss,
     )
 
 
@@ -105,6 +119,11 @@ def _use(field: Field) -> GpuUse:
     given = field.fields(GpuUse._fields, required=("sm",))
     parts = {name: each.number(above=0 if name == "sm" else None, most=1) for name, each in given.items()}
     return GpuUse(parts["sm"], parts.get("bandwidth", 0.0), parts.get("pcie", 0.0))
+
+
+def _loss(field: Field) -> ModelLoss:
+    given = field.fields(ModelLoss._fields, required=ModelLoss._fields)
+    return ModelLoss(given["a"].number(least=0), given["b"].number(above=0), given["c"].number(least=0))
 
 
 class NativeProfile(FactorProfile):
@@ -145,6 +164,10 @@ class NativeProfile(FactorProfile):
 
     def use(self, model: str) -> GpuUse | None:
         return self._of(model).use
+
+    def loss(self, model: str, steps: float) -> float | None:
+        curve = self._of(model).loss
+        return None if curve is None else curve.at(steps)
 
     def _of(self, model: str) -> Factors:
         return self.by_model.get(model, self.default)

@@ -20,6 +20,8 @@ from skep.profiles.speed import Speed
 CPU = "cpu"
 """The type of an allocation without GPUs."""
 CACHE_MAX = 100_000
+REPORT_S = 60.0
+"""A job whose loss is known reports it after so many seconds of work."""
 """The number of cached situations; real runs have hundreds, and an unusual trace must not exhaust the memory."""
 
 Neighbour = tuple[str, int]
@@ -98,6 +100,10 @@ class FactorProfile(Profile):
         """What it uses of a GPU."""
         return None
 
+    def loss(self, model: str, steps: float) -> float | None:
+        """The loss that a job of this model reports after so many steps; None: it reports none."""
+        return None
+
     def speed(self, cluster: Cluster) -> Speed:
         return MeasuredSpeed(self, cluster)
 
@@ -117,6 +123,7 @@ class MeasuredSpeed:
         self._has_inner = [bool(node.spec.inner) for node in cluster.nodes]
         self._outer = self.levels[self.levels.index("node") + 1 :]
         self._rates: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._has_losses = any(profile.loss(model, 0.0) is not None for model in ("", *profile.models()))
         self.beside, self.usual_beside, self.use = profile.beside, profile.usual_beside, profile.use
 
     def knows(self, job: JobSpec, gpu_type: str, neighbours: Sequence[JobSpec]) -> bool:
@@ -165,7 +172,13 @@ class MeasuredSpeed:
         found = self._rates.get(key)
         if found is None:
             found = self._rates[key] = self._work_out(job, gpus, types, level, near)
+        if self._has_losses and self.profile.loss(job.model, 0.0) is not None:
+            return found[0], (work_s // REPORT_S + 1) * REPORT_S
         return found
+
+    def series(self, job: JobSpec, steps: float) -> dict[str, float]:
+        loss = self.profile.loss(job.model, steps)
+        return {} if loss is None else {"loss": loss}
 
     def _work_out(
         self, job: JobSpec, gpus: int, types: str | tuple[str, ...], level: str, near: tuple[Neighbour, ...]

@@ -46,6 +46,9 @@ class Speed(Protocol):
     def trial(self, job: JobSpec, gpu_type: str) -> TrialFigures | None:
         """What a short trial on one GPU of that type measures; None if it was not measured."""
 
+    def series(self, job: JobSpec, steps: float) -> dict[str, float]:
+        """What the job reports beside its progress after so many steps: its loss."""
+
     def training(self, job: JobSpec) -> Training | None:
         """The course of its training; None if it was not measured."""
 

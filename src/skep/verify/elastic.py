@@ -13,6 +13,7 @@ from skep.core.model import JobSpec, Shape, gpu_shape
 from skep.experiments.simulate import Experiment
 from skep.policies.allocate.elastic import ElasticSizes
 from skep.policies.allocate.tournament import Entrant, TournamentRoom, share_out, winner
+from skep.profiles.native import Factors, ModelLoss, NativeProfile
 from skep.traces.synth import synthesize
 from skep.traces.trace import Trace, TraceJob
 from skep.verify.check import Check, Finding, at_most, same
@@ -111,6 +112,19 @@ def pollux_doubles() -> list[Finding]:
     ]
 
 
+def slaq_learns() -> list[Finding]:
+    """One job has learned nearly all it can after the first round, the other has not."""
+    models = {
+        name: Factors({}, {1: 1.0}, {}, {}, loss=ModelLoss(slope, 1.0, 0.1))
+        for name, slope in (("flat", 1.0), ("steep", 0.02))
+    }
+    speed = NativeProfile("", Factors({}, {1: 1.0}, {}, {}), models).speed
+    one = JobSpec("", (gpu_shape(1),), min_gpus=1, max_gpus=8, epochs=100)
+    jobs = [TraceJob(0.0, 20_000.0, msgspec.structs.replace(one, id=name, model=name)) for name in models]
+    run = play_jobs("slaq:restart=0", "1x8", jobs, speed=speed)
+    return [same(f"ends of {row_names(run)}", (5425.0, 3114.3), tuple(round(end or 0, 1) for end in finishes(run)))]
+
+
 def elastic_job(submit_s: float, work_s: float, name: str) -> TraceJob:
     return TraceJob(submit_s, work_s, JobSpec(name, (gpu_shape(4),), min_gpus=1, max_gpus=8, expect_s=work_s))
 
@@ -193,6 +207,15 @@ CHECKS = (
         source="Peng et al. (Optimus), EuroSys 2018, by hand: on n GPUs a needs 1,200 / n s and b 12,000 / n s; the "
         "fourth GPU of b and the second of a save 600 s each, so a has 2 to 600, b 6 and then 8",
         ask=optimus_gains,
+    ),
+    Check(
+        name="slaq-learns",
+        policy="slaq",
+        title="GPUs go to the job whose loss still falls",
+        source="Zhang et al. (SLAQ), SoCC 2017, by hand: 20,000 GPU-seconds each; in the first round of 600 s nothing "
+        "is known and each has 4 GPUs; then the steep one has 7 and ends after 17,600 / 7 s; the flat one has 1 "
+        "up to the round at 3,600, and does the last 14,600 on 8",
+        ask=slaq_learns,
     ),
     Check(
         name="pollux-doubles",

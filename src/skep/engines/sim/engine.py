@@ -234,7 +234,7 @@ class Simulator:
                 task.done_s, task.progress_since_s = task.target_s, at_s
                 if task.done_s >= task.mark_s and (search := self._search_of(task)) is not None:
                     set_mark(task, search)
-                    events.append(progress_of(task, report_of(task, task.done_s)))
+                    events.append(progress_of(task, report_of(task, task.done_s, self.rates.speed)))
                 changing[task.row] = task
             else:
                 ending.append(task)
@@ -264,7 +264,7 @@ class Simulator:
         del self.running[task.row]
         is_gauged = self.gauges is not None and self.gauges.pop(task.row, None) is not None
         if is_gauged or (task.job.curve is not None and has_steps(task)):
-            events.append(progress_of(task, report_of(task, work_s)))
+            events.append(progress_of(task, report_of(task, work_s, self.rates.speed)))
         task.rate = 0.0
         events.append(TasksExited(task.id, exit, told_s))
 
@@ -434,7 +434,7 @@ class Simulator:
         gauge = None if self.gauges is None else self.gauges.get(task.row)
         if gauge is None:
             return None
-        report = report_of(task, task.done_s)
+        report = report_of(task, task.done_s, self.rates.speed)
         if not gauge.is_due(at_s, report.steps_per_s):
             return None
         gauge.speed = report.steps_per_s

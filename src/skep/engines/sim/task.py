@@ -170,7 +170,7 @@ def told_share(task: SimTask) -> float | None:
     return task.share
 
 
-def report_of(task: SimTask, done_s: float) -> Report:
+def report_of(task: SimTask, done_s: float, speed: Speed | None) -> Report:
     """The progress report of a job with known steps or epochs after this much work. If only epochs are known, each
     counts as a step."""
     spec, part = task.job.spec, done_s / task.work_s
@@ -180,7 +180,9 @@ def report_of(task: SimTask, done_s: float) -> Report:
     epochs = None if said_epochs is None else float(said_epochs)
     epoch = None if epochs is None else part * epochs
     curve, step = task.job.curve, part * steps
-    series = {} if curve is None else {curve.name: curve.at(step)}
+    series = {} if speed is None else speed.series(spec, step)
+    if curve is not None:
+        series = {**series, curve.name: curve.at(step)}
     return Report(step, steps, epoch, epochs, task.rate / task.unit * reference, reference, series)
 
 
