@@ -22,6 +22,7 @@ PAGES = {
     "line": ("/jobs/fails?tab=logs&attempt=1&line=40", ".log [aria-current]"),
     "not-found": ("/nowhere", ".verdict"),
     "compare": ("/compare?jobs=train,waits", ".compared tbody tr"),
+    "searches": ("/searches?name=tune", ".trials tbody tr"),
     "submit": ("/submit", ".verdicts .good"),
     "virtual-clusters": ("/virtual-clusters", ".vc-bars"),
     "nodes": ("/nodes", "[data-node]"),
@@ -39,6 +40,9 @@ def stage() -> Iterator[Scene]:
         running.train("train", vc="default", gpus=2, step_s=0.1)
         running.wait("train", lambda job: (job["progress"] or {}).get("step", 0) > 2)
         running.submit("waits", "true", vc="default", gpus=2)
+        search = {"metric": "loss", "parameters": {"rate": [1, 2]}}
+        body = {"name": "tune", "command": "true ${rate}", "gpus": 2, "search": search}
+        assert running.client.post("/jobs", json=body).status_code == 201
         yield running
 
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 COUNTING = "i=0; while true; do i=$((i+1)); echo line $i of many; sleep 0.05; done"
 LONG = "seq -f 'row %.0f' 30000; echo last words; sleep 600"
-PAGES = ("Jobs", "Compare", "Submit", "Virtual clusters", "Nodes", "Policy", "Studies", "Overview")
+PAGES = ("Jobs", "Compare", "Searches", "Submit", "Virtual clusters", "Nodes", "Policy", "Studies", "Overview")
 
 
 def test_every_page_opens_while_the_server_is_away(page: Page, stage: Scene) -> None:

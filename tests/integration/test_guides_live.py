@@ -73,7 +73,7 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-SERVER = ["README", "first-job", "training", "share-a-gpu", "share-a-cluster", "admin"]
+SERVER = ["README", "first-job", "training", "search", "share-a-gpu", "share-a-cluster", "admin"]
 """Guides whose commands use a server; those of the others simulate."""
 SIMULATED = ["compare-on-your-own-trace", "failures-and-restarts", "traces", "write-a-policy", "demo", "study"]
 

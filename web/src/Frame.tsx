@@ -15,6 +15,7 @@ const PAGES = [
   ["/", "Overview"],
   ["/jobs", "Jobs"],
   ["/compare", "Compare"],
+  ["/searches", "Searches"],
   ["/submit", "Submit"],
   ["/virtual-clusters", "Virtual clusters"],
   ["/nodes", "Nodes"],

@@ -87,6 +87,13 @@ const policy = createRoute({
   path: "/policy",
   component: lazyPage(() => import("./pages/policy/PolicyPage")),
 });
+const searches = createRoute({
+  getParentRoute: () => frame,
+  path: "/searches",
+  validateSearch: (search: Record<string, unknown>): { name?: string } =>
+    search.name !== undefined && search.name !== "" ? { name: String(search.name) } : {},
+  component: lazyPage(() => import("./pages/searches/SearchesPage")),
+});
 const studies = createRoute({
   getParentRoute: () => frame,
   path: "/studies",
@@ -98,7 +105,7 @@ const nowhere = createRoute({ getParentRoute: () => frame, path: "$", component:
 
 const tree = root.addChildren([
   login,
-  frame.addChildren([overview, jobs, job, compare, submit, vcs, nodes, policy, studies, nowhere]),
+  frame.addChildren([overview, jobs, job, compare, submit, vcs, nodes, policy, searches, studies, nowhere]),
 ]);
 
 export function makeRouter(client: QueryClient) {

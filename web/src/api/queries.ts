@@ -166,6 +166,20 @@ export function comparedQuery(group: string, jobs: readonly string[]) {
   });
 }
 
+export const searchesQuery = queryOptions({
+  queryKey: ["searches"],
+  queryFn: ({ signal }) => asked(api.GET("/api/v1/searches", { signal })),
+  refetchInterval: 5000,
+});
+
+export function searchQuery(name: string) {
+  return queryOptions({
+    queryKey: ["search", name],
+    queryFn: ({ signal }) => asked(api.GET("/api/v1/searches/{name}", { params: { path: { name } }, signal })),
+    refetchInterval: (query) => (query.state.data?.state === "ended" ? false : 2000),
+  });
+}
+
 export function jobQuery(id: string) {
   return queryOptions({
     queryKey: ["job", id],

@@ -1,24 +1,20 @@
 // All jobs of a sweep, or several jobs, side by side: parameters, what they reported last, the best, curves.
-import { useInfiniteQuery, useQueries } from "@tanstack/react-query";
+import { useInfiniteQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useEffect, useMemo, useState } from "react";
 
-import type { Schemas } from "../../api/client";
-import { comparedQuery, curveQuery } from "../../api/queries";
-import { seriesColour } from "../../draw/palette";
-import { Chart } from "../../ui/Chart";
+import { comparedQuery } from "../../api/queries";
 import { serverTime } from "../../ui/now";
 import { Card, Empty, Problem } from "../../ui/parts";
 import { useTitle } from "../../ui/title";
-import { counted, measured } from "../../units";
+import { counted } from "../../units";
 import { nextSort } from "../jobs/search";
 import { ComparedTable } from "./ComparedTable";
-import { align, byImportance } from "./curves";
+import { CurvesCard } from "./CurvesCard";
 import { Picker } from "./Picker";
 import { bestOf, columnsOf, isLowerBetter, sorted, type Compared } from "./table";
 
 const route = getRouteApi("/frame/compare");
-type Curve = Schemas["Curve"];
 const DRAWN_FIRST = 8;
 const DRAWN_MAX = 16;
 
@@ -102,7 +98,7 @@ function Shown({ jobs }: { jobs: readonly Compared[] }) {
           onDraw={draw}
         />
       </Card>
-      <CurvesCard jobs={jobs} drawn={drawn} />
+      <CurvesCard jobs={jobs} drawn={drawn} note={drawnNote(jobs.length, drawn.length)} />
     </>
   );
 }
@@ -113,57 +109,6 @@ function said(jobs: readonly Compared[], measure: string, isMeasured: boolean): 
   return `Values are those that each job reported last${silent ? `; ${counted(silent, "job")} reported no ${measure}` : ""}.`;
 }
 
-function CurvesCard({ jobs, drawn }: { jobs: readonly Compared[]; drawn: readonly string[] }) {
-  const found = useQueries({ queries: drawn.map((id) => ({ ...curveQuery(id), refetchInterval: 5000 })) });
-  const curves = found.flatMap((query) => (query.data ? [query.data] : []));
-  const keys = [...new Set(curves.flatMap((curve) => curve.keys))].map((key) => ({ key })).sort(byImportance);
-  const names = new Map(jobs.map((job) => [job.id, job.name]));
-  const note = drawn.length < jobs.length ? `Of ${drawn.length} of ${counted(jobs.length, "job")}: those ticked above, at most ${DRAWN_MAX}.` : undefined;
-  return (
-    <Card title="Curves" note={note}>
-      {keys.length || found.some((query) => query.isPending) ? null : <Empty>None of them has reported anything.</Empty>}
-      <div className="charts">
-        {keys.map(({ key }) => (
-          <OneChart key={key} name={key} drawn={drawn} names={names} curves={curves} />
-        ))}
-      </div>
-    </Card>
-  );
-}
-
-interface OneChartProps {
-  name: string;
-  drawn: readonly string[];
-  names: ReadonlyMap<string, string>;
-  curves: readonly Curve[];
-}
-
-function OneChart({ name, drawn, names, curves }: OneChartProps) {
-  const { x, lines } = useMemo(() => {
-    const series = drawn.map((id) => curves.find((curve) => curve.job === id)?.series.find((one) => one.key === name));
-    const aligned = align(series);
-    const lines = drawn.map((id, index) => ({
-      label: `${id} ${names.get(id) ?? ""}`,
-      values: aligned.values[index] ?? [],
-      colour: seriesColour(index),
-      isDashed: index >= 8,
-    }));
-    return { x: aligned.x, lines };
-  }, [name, drawn, names, curves]);
-  return (
-    <div>
-      <h3>{name}</h3>
-      <Chart
-        label={`${name} by step`}
-        x={x}
-        lines={lines}
-        isTime={false}
-        fromZero={false}
-        height={240}
-        format={measured}
-        spanGaps
-        together="compare"
-      />
-    </div>
-  );
+function drawnNote(all: number, drawn: number): string | undefined {
+  return drawn < all ? `Of ${drawn} of ${counted(all, "job")}: those ticked above, at most ${DRAWN_MAX}.` : undefined;
 }
