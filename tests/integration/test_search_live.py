@@ -104,8 +104,7 @@ def test_the_best_is_found_and_a_killed_server_loses_no_trial(world: World) -> N
     found = world.ended()
     states = [trial["state"] for trial in found["trials"]]
     best = next(trial for trial in found["trials"] if trial["is_best"])
-    assert best["parameters"] == {"rate": "0.4"}
-    assert best["state"] == "succeeded"
+    assert (best["parameters"], best["state"]) == ({"rate": "0.4"}, "succeeded"), found
     assert states.count("succeeded") < len(RATES) / 2
     stopped = [trial["why"] for trial in found["trials"] if trial["state"] == "stopped"]
     assert len(stopped) + states.count("succeeded") == len(RATES)

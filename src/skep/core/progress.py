@@ -43,6 +43,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """The latest value of each series: loss, batch size, gradient noise, …"""
     diverged: tuple[str, ...] = ()
     """Series whose latest value is not a finite number."""
+    at_rungs: dict[int, float] = {}
+    """Of a trial: the metric of its search at the latest rungs, by their numbers."""
 
 
 class Tally(msgspec.Struct, array_like=True):

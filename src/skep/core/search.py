@@ -74,9 +74,12 @@ class Trial(msgspec.Struct):
 
     def result_of(self, spec: SearchSpec, report: Report) -> float | None:
         """Its cost, if the report is the first at its next rung. The end of a trial is no rung: it ends by itself."""
-        rung = spec.rung(len(self.results))
+        number = len(self.results)
+        rung = spec.rung(number)
         if spec.rule == "none" or report.step < rung or (report.steps is not None and rung >= report.steps):
             return None
+        if number in report.at_rungs:
+            return spec.cost(report.at_rungs[number])
         if spec.metric in report.diverged:
             return math.inf
         value = report.series.get(spec.metric)

@@ -80,6 +80,7 @@ def task_env(
         **_of_pai(request, places, rank, ports),
         **_of_torch(places, rank, ports),
         **_of_share(place),
+        **_of_search(request),
         **_of_skep(request, job_id, launch, place, folders),
     }
 
@@ -116,6 +117,15 @@ def _of_share(place: TaskPlace) -> dict[str, str]:
             limits = [f"{number}={place.gpu_mem_mib}M" for number in range(len(place.gpus))]
             env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(limits)
     return env
+
+
+def _of_search(request: Request) -> dict[str, str]:
+    """Where the trials of a search are compared: `skep.train` notes their metric at exactly these steps."""
+    search = request.of_group.search
+    if search is None or search.rule == "none":
+        return {}
+    factor = 1.0 if search.rule == "median" else search.eta
+    return {"SKEP_RUNGS": f"{search.metric} {search.first!r} {factor!r}"}
 
 
 def _of_skep(request: Request, job_id: str, launch: int, place: TaskPlace, folders: Folders) -> dict[str, str]:

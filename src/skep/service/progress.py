@@ -6,6 +6,7 @@ events contain work and rate in seconds, so a replay needs neither this memory n
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -85,8 +86,9 @@ class PresentFigures:
         return self.known.use(model)
 
 
-OWN = ("step", "steps", "epoch", "epochs", "checkpoint_step", "left", "done", "at_s", "diverged")
+OWN = ("step", "steps", "epoch", "epochs", "checkpoint_step", "left", "done", "at_s", "diverged", "rungs")
 """Keys of `skep.train`; every other number is a series."""
+RUNGS_MAX = 20
 NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
 MOST = 1e15
 """The largest valid number of steps."""
@@ -207,6 +209,7 @@ def read_report(values: Mapping[str, Setting], now_s: float) -> LatestReport | N
         amount(values.get("epochs")),
         series=dict(list(series.items())[:SERIES_MAX]),
         diverged=names_in(values.get("diverged")),
+        at_rungs=rungs_in(values.get("rungs")),
     )
     is_right = at_s is not None and now_s - LATE_S <= at_s <= now_s + EARLY_S
     return LatestReport(at_s if at_s is not None and is_right else now_s, report, amount(values.get("checkpoint_step")))
@@ -216,6 +219,17 @@ def names_in(value: object) -> tuple[str, ...]:
     """Names of series, with spaces between them."""
     names = value[: 64 * SERIES_MAX].split()[:SERIES_MAX] if isinstance(value, str) else ()
     return tuple(name for name in names if NAME.fullmatch(name))
+
+
+def rungs_in(value: object) -> dict[int, float]:
+    """Numbers of rungs and values: `0:0.5 1:0.25`."""
+    pairs = [pair.partition(":") for pair in value[: 64 * RUNGS_MAX].split()] if isinstance(value, str) else ()
+    found = {}
+    for rung, _, text in pairs[-RUNGS_MAX:]:
+        with contextlib.suppress(ValueError):
+            if rung.isdecimal() and len(rung) < 10 and (known := number(float(text))) is not None:
+                found[int(rung)] = known
+    return found
 
 
 def number(value: object) -> float | None:

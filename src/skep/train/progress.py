@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 EVERY_S = 0.5  # no reader reads more often
+RUNGS_KEPT = 20
 FULL_CURVE = 1000  # reports of a launch that are all in the curve; later ones only as often as progress is written
 
 
@@ -30,6 +31,7 @@ class ProgressFile:
         self._reports = 0
         self._samples = 0.0
         self._since_s = time.monotonic()
+        self._rungs = Rungs(os.environ.get("SKEP_RUNGS", ""))
 
     def restart_clock(self) -> None:
         """Throughput counts from here: restoring is not training."""
@@ -47,7 +49,7 @@ class ProgressFile:
         self._values.update(noted)
         self._samples += samples
         self._reports += 1
-        is_due = self.is_due()
+        is_due = self._rungs.reached(step, values) or self.is_due()
         if is_due or self._reports <= FULL_CURVE:
             self._curve.append({**noted, "step": step, "at_s": round(_now_s(), 3)})
         return is_due
@@ -56,7 +58,7 @@ class ProgressFile:
         if self._folder is None:
             return
         values: dict[str, Any] = {key: _number(value) for key, value in self._values.items()}
-        values |= _diverged(self._values, values)
+        values |= _diverged(self._values, values) | self._rungs.noted()
         now_s = time.monotonic()
         values.setdefault("loss", None)
         values["samples_per_s"] = self._throughput(now_s)
@@ -91,6 +93,43 @@ class ProgressFile:
         temporary = self._folder / f".progress.{os.getpid()}"
         temporary.write_text(json.dumps(content), "utf-8")
         temporary.replace(self._folder / "progress.json")
+
+
+class Rungs:
+    """The metric of a search at the steps where its trials are compared, from `SKEP_RUNGS`: the metric, the first of
+    these steps, and the factor from each to the next; 1: they are equally far apart."""
+
+    def __init__(self, said: str) -> None:
+        self.metric, first, factor = said.split() if said.count(" ") == 2 else ("", "1", "1")
+        self.first, self.factor = float(first), float(factor)
+        self.values: dict[int, float] = {}
+        self._before = -1.0  # the last step with the metric; below 0: none in this run
+
+    def reached(self, step: float, values: dict[str, Any]) -> bool:
+        """True if a rung is reached with this report."""
+        if self.metric not in values or values[self.metric] is None:
+            return False
+        before, self._before = self._before if self._before >= 0 else step - 1, step
+        number, rung = self._next(before)
+        if step < rung:
+            return False
+        value = _number(values[self.metric])
+        while rung <= step:
+            if value is not None:
+                self.values[number] = value
+            number, rung = self._next(rung)
+        return True
+
+    def _next(self, step: float) -> tuple[int, float]:
+        """The first rung beyond this step."""
+        number = int(max(step, 0.0) // self.first) if self.factor == 1 else 0
+        while (rung := self.first * (number + 1 if self.factor == 1 else self.factor**number)) <= step:
+            number += 1
+        return number, rung
+
+    def noted(self) -> dict[str, str]:
+        latest = list(self.values.items())[-RUNGS_KEPT:]
+        return {"rungs": " ".join(f"{number}:{value!r}" for number, value in latest)} if latest else {}
 
 
 def _noted(value: Any) -> Any:

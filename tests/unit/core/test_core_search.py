@@ -41,3 +41,9 @@ def test_what_is_not_a_number_is_worse_than_everything_and_max_turns_the_sign() 
 
 def test_without_a_rule_there_are_no_results() -> None:
     assert Trial().result_of(SearchSpec("loss"), report(50, loss=1.0)) is None
+
+
+def test_a_value_that_was_noted_at_the_rung_counts_before_a_later_one() -> None:
+    late = Report(14.0, 100.0, series={"loss": 1.0}, at_rungs={0: 4.0})
+    assert Trial().result_of(ASHA, late) == 4.0
+    assert Trial(results=[4.0]).result_of(ASHA, late) is None
