@@ -69,8 +69,9 @@ class Trial(msgspec.Struct):
         if value is not None:
             self.last = value
         result = self.result_of(spec, report)
-        if result is not None:
+        while result is not None:
             self.results.append(result)
+            result = self.result_of(spec, report) if len(self.results) in report.at_rungs else None
 
     def result_of(self, spec: SearchSpec, report: Report) -> float | None:
         """Its cost, if the report is the first at its next rung. The end of a trial is no rung: it ends by itself."""

@@ -5,7 +5,8 @@ A rule sees what trials have reported (`core/search.py`), no clock and no chance
 a server and of a simulation, whatever policy gives them their GPUs.
 
 * `asha` (Li et al., MLSys'20): of the results at a rung the best 1/η go on. The others pause, and go on later if more
-  results make them one of these. When all of them pause and none has come to its end, the best goes on.
+  results make them one of these. When all of them pause, the best goes on unless one that came to its end was
+  better.
 * `hypersched` (Liaw et al., SoCC'19): the same, except that the first at a rung goes on; no new trial begins when it
   could not come far before the deadline.
 * `median` (Golovin et al., KDD'17): a trial that is worse than the median of the others at the same step is stopped.
@@ -126,11 +127,14 @@ def at_rung(search: SearchSpec, rung: int, ranked: Sequence[str], there: Iterabl
 
 
 def at_the_end(group: Group, search: SearchSpec, paused: list[Open]) -> Iterator[Verdict]:
-    """All trials pause. If none has come to its end, the best of them goes on; otherwise the search is over."""
-    best = max(paused, key=lambda each: (len(each.trial.results), -each.trial.results[-1], -each.job.seq))
-    if JobState.SUCCEEDED not in group.members.values():
-        yield JobReleased(best.job.id)
-        return
+    """All trials pause. The best of them goes on, unless one that came to its end was better at the same rung: then the
+    search is over."""
+    ended = [trial for name, trial in group.trials.items() if group.members.get(name) is JobState.SUCCEEDED]
+    for each in sorted(paused, key=lambda each: (-len(each.trial.results), each.trial.results[-1], each.job.seq)):
+        rung, cost = len(each.trial.results) - 1, each.trial.results[-1]
+        if not any(len(trial.results) > rung and trial.results[rung] <= cost for trial in ended):
+            yield JobReleased(each.job.id)
+            return
     for each in paused:
         rung, cost = len(each.trial.results) - 1, each.trial.results[-1]
         ranked = ranked_at(group, rung)

@@ -143,3 +143,16 @@ def test_trials_without_the_metric_run_to_their_end(world: LiveWorld) -> None:
         report(world, each, 50, accuracy=1.0)
         world.end(each)
     assert [world.state(each) for each in ids] == ["succeeded"] * 3
+
+
+def test_a_bad_trial_that_ended_before_it_could_be_paused_does_not_end_the_search(world: LiveWorld) -> None:
+    a, b, c = started(world)
+    report(world, b, 10, loss=0.2)
+    world.settle()
+    report(world, a, 10, loss=0.9)
+    world.puppet.asked.clear()
+    world.end(a)  # by itself
+    world.end(c, code=1)
+    assert [world.state(each) for each in (a, b, c)] == ["succeeded", "running", "failed"]
+    world.end(b)
+    assert world.writer.state.groups[GROUP].has_ended
