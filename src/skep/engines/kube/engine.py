@@ -78,13 +78,16 @@ class KubeEngine(StoredJobs):
         starter = GangStarter(self.api, self._allow)
         self.runs = KubeRuns(self.folder, cluster, request_of, maker, starter, self.pods.items, self._ask)
         self.health = KubeNodes(settings.unreachable_s, self._ask, self.runs)
-        self.nodes: KubeWatch[KubeNode] = KubeWatch(self.api, "/api/v1/nodes", KubeNode, self.health.on_node)
+        self.nodes: KubeWatch[KubeNode] = KubeWatch(
+            self.api, "/api/v1/nodes", KubeNode, self.health.on_node, may_lag=True
+        )
         self.others: KubeWatch[ForeignPod] = KubeWatch(
             self.api,
             "/api/v1/pods",
             ForeignPod,
             self.health.on_pod,
             is_everywhere=True,
+            may_lag=True,
             labelSelector=f"{STORE}!={store}",
             fieldSelector="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
         )
@@ -101,8 +104,10 @@ class KubeEngine(StoredJobs):
     def _open(self, store: str, is_new: bool) -> KubeFence:
         self.api.get(f"/api/v1/namespaces/{self.api.namespace}/pods", limit=1)
         fence = KubeFence(self.api, store, self._on_lost, is_new=is_new)
-        for watch in self.watches:
-            watch.start()
+        own = self.runs.pool.submit(self.pods.start)
+        self.others.start()
+        self.nodes.start()
+        own.result()
         return fence
 
     @property
@@ -347,7 +352,8 @@ def find_nodes(settings: KubeSettings) -> list[NodeSpec]:
     """The nodes that there are now."""
     api = Api(find_credentials(settings.kubeconfig, settings.context, settings.namespace))
     with contextlib.closing(api):
-        found: list[KubeNode] = connect(api, lambda: msgspec.json.decode(api.get("/api/v1/nodes"), type=NodeList).items)
+        text = connect(api, lambda: api.get("/api/v1/nodes", resourceVersion=0))
+    found = msgspec.json.decode(text, type=NodeList).items
     return [node_spec(node) for node in found]
 
 

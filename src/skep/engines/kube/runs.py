@@ -211,8 +211,10 @@ class KubeRuns:
                 continue
             run = self._run_of(record, Launch(job_id, Allocation((), 0), launch), *self.request_of(job_id))
             run.is_stopping, run.has_gone = (is_there(run, name) for name in (ASKED, STARTED))
+            folders = set(os.listdir(run.path))
             for task in run.tasks:
-                task.look()
+                if task.path.name in folders:
+                    task.look()
                 if run.has_gone and task.phase is not Phase.GONE:
                     task.phase = Phase.RUNNING
             run.has_gone = run.has_gone or any(task.phase is Phase.GONE for task in run.tasks)
@@ -428,19 +430,21 @@ class KubeRuns:
         """Pods of this store that the server does not know are killed without a report; those whose end was stored
         before a crash may go."""
         labels = {(as_word(job_id), str(launch)) for job_id, launch in known}
+        stored = functools.cache(self._stored)
         for name, pod in list(self.seen.items()):
-            whose = (pod.metadata.labels.get(JOB, ""), pod.metadata.labels.get(LAUNCH, ""))
-            if whose not in labels or self._is_stored(name, pod):
+            launch, rank = pod.metadata.labels.get(LAUNCH, "0"), name.rpartition("-")[2]
+            is_known = (pod.metadata.labels.get(JOB, ""), launch) in labels
+            if not is_known or int(rank) in stored(pod.metadata.annotations.get("skep/job-id", ""), int(launch)):
                 remove = functools.partial(self.starter.remove, name)
                 self.pool.submit(self._guarded, functools.partial(self.persist, remove), name)
 
-    def _is_stored(self, name: str, pod: KubePod) -> bool:
-        job_id, launch = pod.metadata.annotations.get("skep/job-id", ""), pod.metadata.labels[LAUNCH]
-        record = read_launch(self.folder.launch(job_id, int(launch)))
-        rank = int(name.rpartition("-")[2])
-        if record is None or rank >= len(record.tasks):
-            return False
-        return (self.folder.task(job_id, int(launch), record.tasks[rank].name) / "exit.json").exists()
+    def _stored(self, job_id: str, launch: int) -> set[int]:
+        """The ranks of a launch whose ends are stored."""
+        path = self.folder.launch(job_id, launch)
+        record, folders = read_launch(path), set(os.listdir(path)) if path.exists() else set()
+        names = [safe_name(task.name) for task in record.tasks] if record is not None else []
+        ends = ((rank, f"{path}/{name}/exit.json") for rank, name in enumerate(names) if name in folders)
+        return {rank for rank, end in ends if os.path.exists(end)}
 
 
 def is_there(run: KubeRun, name: str) -> bool:

@@ -55,10 +55,12 @@ class KubeWatch(Generic[Item]):
         on_change: Callable[[Item | None, Item | None], None],
         *,
         is_everywhere: bool = False,
+        may_lag: bool = False,
         **query: str,
     ) -> None:
-        """`is_everywhere`: names are not unique, so that `items` are by uid."""
-        self.api, self.path, self.query = api, path, query
+        """`is_everywhere`: names are not unique, so that `items` are by uid. `may_lag`: the first list may be a moment
+        old; the API server then answers from its memory, which is many times faster in a large cluster."""
+        self.api, self.path, self.query, self.may_lag = api, path, query, may_lag
         self._key: Callable[[ObjectMeta], str] = (lambda meta: meta.uid) if is_everywhere else (lambda meta: meta.name)
         self.items: dict[str, Item] = {}
         self.lists = 0
@@ -83,6 +85,8 @@ class KubeWatch(Generic[Item]):
         more, version = "", ""
         while True:
             query = {**self.query, "limit": PAGE, **({"continue": more} if more else {})}
+            if self.may_lag and not self.lists:
+                query["resourceVersion"] = "0"
             page = self._page.decode(self.api.get(self.path, **query))
             found |= {self._key(item.metadata): item for item in page.items}
             more, version = page.metadata.next, str(page.metadata.resource_version)
