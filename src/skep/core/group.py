@@ -10,6 +10,7 @@ known and no member is left; a member that is submitted later starts it anew.
 from __future__ import annotations
 
 import enum
+import math
 
 import msgspec
 
@@ -94,6 +95,8 @@ class Group(msgspec.Struct):
     """Jobs that wait for it."""
     trials: dict[str, Trial] = {}
     """The members of a search that have reported."""
+    deadline_at_s: float = math.inf
+    """When its search ends."""
 
     @property
     def id(self) -> str:
@@ -110,6 +113,12 @@ class Group(msgspec.Struct):
     @property
     def ends_when(self) -> EndsWhen:
         return self.spec.ends_when
+
+    @property
+    def start_up_s(self) -> float:
+        """How long its trials run before they report for the first time; nine of ten take no longer."""
+        begun = sorted(trial.begun_s for trial in self.trials.values())
+        return begun[math.ceil(0.9 * len(begun)) - 1] if begun else 0.0
 
     @property
     def has_ended(self) -> bool:

@@ -25,7 +25,6 @@ from skep.core.group import Group
 from skep.core.job import Job, JobState
 from skep.core.search import SearchSpec, Trial
 from skep.core.state import State
-from skep.core.timers import DEADLINE
 
 Verdict = JobReleased | JobHeld | StopRequested
 
@@ -144,15 +143,12 @@ def at_the_end(group: Group, search: SearchSpec, paused: list[Open]) -> Iterator
 
 def explore_no_more(state: State, group: Group, search: SearchSpec) -> Iterator[Verdict]:
     """Trials that have not begun, if they could not come far in the time that is left (HyperSched's admission)."""
-    deadline_s = state.timers.at_s(DEADLINE, group.id)
     seen = [(state.jobs[name].run_at(state.now_s), trial) for name, trial in group.trials.items()]
-    if deadline_s is None or not seen:
+    if not seen:
         return
-    started = sorted(trial.begun_s for _, trial in seen)
-    start_s = started[math.ceil(0.9 * len(started)) - 1]
     full_s = [ran_s * trial.steps / trial.step for ran_s, trial in seen if trial.steps and trial.step]
-    needs_s = min(search.eta * (max(ran_s for ran_s, _ in seen) - start_s), max(full_s, default=math.inf))
-    left_s = deadline_s - state.now_s
+    needs_s = min(search.eta * (max(ran_s for ran_s, _ in seen) - group.start_up_s), max(full_s, default=math.inf))
+    left_s = group.deadline_at_s - state.now_s
     if left_s >= needs_s:
         return
     for name, ended in group.members.items():

@@ -18,8 +18,9 @@ def test_the_notebook_runs() -> None:
     assert len(names["compared"]) == 5
     assert not names["compared"].failed
     assert "<iframe" in names["compared"].plot()._repr_html_()
-    assert set(shown[-2]) == {"fifo:walk=skip", "notebook.py:SmallFirst"}
-    assert shown[-1]["srsf on 6x8"] > shown[-1]["srsf on 12x8"]
+    assert set(shown[-3]) == {"fifo:walk=skip", "notebook.py:SmallFirst"}
+    assert shown[-2]["srsf on 6x8"] > shown[-2]["srsf on 12x8"]
+    assert shown[-1] in ("las", "tiresias-l")  # both are far better than fifo
 
 
 def run_cell(text: str, name: str, names: dict[str, Any]) -> Any:

@@ -53,6 +53,8 @@ def clock_stepped(state: State, event: ClockStepped) -> None:
         job.progress_since_s += by_s
         job.saving_since_s += by_s
         job.halting_since_s += by_s
+    for group in state.groups.values():
+        group.deadline_at_s += by_s
     state.known.shift(by_s)
     state.report_count += 1
     state.timers = state.timers.shifted(by_s)

@@ -33,7 +33,8 @@ def awaits(state: State, job: Job, report: Report) -> bool:
 def begin_search(state: State, group: Group) -> None:
     search = group.spec.search
     if search is not None and search.deadline_s is not None and group.outcome is None:
-        state.timers.set(DEADLINE, group.id, state.now_s + search.deadline_s)
+        group.deadline_at_s = state.now_s + search.deadline_s
+        state.timers.set(DEADLINE, group.id, group.deadline_at_s)
 
 
 def note_result(state: State, job: Job, report: Report) -> None:

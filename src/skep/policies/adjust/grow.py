@@ -1,7 +1,8 @@
 """Grow and shrink inside a node (Gandiva, OSDI'18): elastic jobs use idle GPUs of their node.
 
 A job grows up to its `max_gpus` while no job is pending or takes turns. It releases what it has beyond its request as
-soon as a job arrives that fits then.
+soon as a job arrives that fits then. A trial of a search with a deadline grows only if it gains more than its restart
+costs (HyperSched, SoCC'19).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class GrowShrink(Resizer):
         node, gpus = view.cluster.nodes[piece.node], piece.gpus.bit_count()
         step = job.shapes[0].roles[job.spec.elastic_role].gpus
         most = min(job.spec.gpu_range[1], gpus + node.free) // step * step
-        gain = growth(view, job, node.pool.gpu_type, gpus, most)
+        gain = growth(view, job, node.pool.gpu_type, gpus, most) * part_after_restart(view, job)
         if most > gpus and gain >= self.gain_min and node.is_up:
             found = resized_on_node(job, node, plan, most)
             if found is not None and plan.allows(found):
@@ -76,6 +77,16 @@ def growth(view: View, job: JobView, gpu_type: str, before: int, after: int) -> 
     """How many times as fast the job is with this many GPUs: as measured, else in proportion to the GPUs."""
     slow, fast = (view.knowledge.rate(job.spec, job.spec.resized(gpus), gpu_type) for gpus in (before, after))
     return fast / slow if slow and fast is not None else after / before
+
+
+def part_after_restart(view: View, job: JobView) -> float:
+    """The part of the time until the deadline of its search that is left when it has started again (HyperSched): a
+    trial does not grow if that would cost more than it brings."""
+    group = view.groups.get(job.spec.group.id) if job.spec.group is not None else None
+    if group is None or group.deadline_at_s == math.inf:
+        return 1.0
+    left_s = group.deadline_at_s - view.now_s
+    return max(left_s - group.start_up_s, 0.0) / left_s if left_s > 0 else 0.0
 
 
 def asked_gpus(job: JobView) -> int:
