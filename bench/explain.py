@@ -17,7 +17,8 @@ import time
 from bench.forecast import POLICIES, VCS, crowded
 
 from skep.core.job import JobState
-from skep.experiments.adviser import NOW_CPU_S, READ_NOW, READ_SOONER, WRITE, some_of_each, try_now
+from skep.experiments.adviser import READ_SOONER, some_of_each
+from skep.experiments.adviser_now import NOW_CPU_S, READ_NOW, WRITE, try_now
 from skep.experiments.fixes import candidates, case_of
 from skep.experiments.lengths import learn
 from skep.experiments.paired import sample_all

@@ -20,7 +20,7 @@ from skep.core.errors import InputError
 from skep.core.events import Solved
 from skep.core.reports import Exited, Looked, Moved, Report, Resumed, Started, Suspended
 from skep.core.solving import Unsolved, solve_encoded
-from skep.experiments.adviser import try_now
+from skep.experiments.adviser_now import try_now
 from skep.experiments.fixes import candidates, case_of
 from skep.jobs.alter import Alteration
 from skep.jobs.request import Request, TaskRole

@@ -18,6 +18,7 @@ from skep.cli.live import (
     say,
     server_option,
 )
+from skep.cli.plan import confirm, plan_options
 
 if TYPE_CHECKING:
     from skep.client import Client
@@ -59,20 +60,23 @@ ROLE = "main"
 @click.option("--group", default="", help="Job group.")
 @click.option("--tag", "tags", multiple=True, help="May be repeated.")
 @click.option("-d", "--detach", is_flag=True, help="Print the id and do not wait.")
+@plan_options
 @server_option
-def run(argv: tuple[str, ...], detach: bool, url: str, **asked: Any) -> None:
+def run(argv: tuple[str, ...], detach: bool, is_planned: bool, yes: bool, url: str, **asked: Any) -> None:
     """Run COMMAND as a job: wait for its GPUs, show its output, exit with its code.
 
     It runs in this folder, with this shell's PATH and Python environment; PYTHONUNBUFFERED=1 unless --env sets it. It
     has no stdin: piped input is refused. With several tasks, each line begins with the name of its task. Ctrl-C asks it
     to stop and waits; a second Ctrl-C exits immediately. A job that was stopped gives 130, one that failed before it
-    ran 1. If the server restarts meanwhile, the job and this command continue.
+    ran 1. If the server restarts meanwhile, the job and this command continue. --plan first simulates where and when it
+    would start and end, and whom it would preempt and delay, and asks.
 
     \b
     Examples:
       skep run -- python train.py
       skep run --gpus 4 --vc research --time-limit 2h -- python train.py --lr 0.1
       skep run --gpus 1 --elastic 1:8 -- python ddp.py
+      skep run --gpus 8 --plan -- python train.py
       skep run --detach --needs 17 -- bash -c 'python eval.py > out.txt'
     """
     if not detach:
@@ -80,6 +84,8 @@ def run(argv: tuple[str, ...], detach: bool, url: str, **asked: Any) -> None:
     asked["vc"] = asked["vc"] or default_vc(url)
     job = describe(argv, asked)
     with connect(url) as client:
+        if is_planned:
+            confirm(client, [job], yes=yes)
         found = client.submit(job)
         for warning in found["warnings"]:
             say(f"warning: {warning}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skep.cli.live import complete_jobs, connect, default_vc, duration, inherited, print_data, say, server_option
+from skep.cli.plan import confirm, plan_options
 
 if TYPE_CHECKING:
     from skep.client import Client
@@ -24,18 +25,33 @@ TIMED_OUT = 124
 @click.option("--clean-env", is_flag=True, help="Do not pass this shell's environment to jobs.")
 @click.option("--key", default="", help="Idempotency key: submissions with the same key are one submission.")
 @click.option("-o", "--output", type=click.Choice(["name", "json", "yaml"]), default="name", help="[default: name]")
+@plan_options
 @server_option
-def submit(files: tuple[str, ...], name: str, hold: bool, clean_env: bool, key: str, output: str, url: str) -> None:
+def submit(
+    files: tuple[str, ...],
+    name: str,
+    hold: bool,
+    clean_env: bool,
+    key: str,
+    output: str,
+    is_planned: bool,
+    yes: bool,
+    url: str,
+) -> None:
     """Submit job files (Skep's YAML or JSON, or OpenPAI's protocol v2), - for stdin, and print the ids.
 
     A file may hold one job, a list of jobs, or a sweep, which are submitted all or none. All files are checked before
     the first is submitted. Jobs that name no workdir run in this folder; tasks that set no PATH get this shell's, with
     its Python environment, as `skep run` does. --clean-env leaves it to the server's.
 
+    --plan simulates first what the jobs of each file would do: where and when they would start and end, and whom they
+    would preempt and delay.
+
     \b
     Examples:
       skep submit train.yaml
       skep submit a.yaml b.yaml --hold
+      skep submit train.yaml --plan
       sed s/LR/0.1/ template.yaml | skep submit -
     """
     if name and len(files) > 1:
@@ -45,6 +61,8 @@ def submit(files: tuple[str, ...], name: str, hold: bool, clean_env: bool, key: 
     read = [(file, *to_submit(read_text(file), file, changes, env, vc)) for file in files]
     jobs: list[dict[str, Any]] = []
     with connect(url) as client:
+        if is_planned:
+            confirm(client, [text for _, text, _ in read], yes=yes)
         try:
             for at, each in enumerate(read):
                 jobs += send(client, *each, f"{key}-{at}" if key else "")

@@ -19,7 +19,7 @@ import secrets
 import shlex
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -27,7 +27,7 @@ import httpx
 
 from skep.client.insight import Insight, given
 from skep.client.wire import NoServer, ServerFault, Wire
-from skep.core.errors import InputError
+from skep.core.errors import InputError, SkepError
 from skep.files.text import load_text
 
 ENDED = frozenset({"succeeded", "failed", "stopped"})
@@ -150,8 +150,27 @@ class Client(Insight):
     def changes(self, job: str, within_s: float = 8.0) -> Iterator[dict[str, Any]]:
         """What would let a waiting job start now or sooner, of what the caller may do; each change was tried out. The
         last item (`type` is `tried`) says how much was tried. `within_s`: for what lets it start sooner."""
+        return self._lines(self._wire.stream("GET", self._at(job, "changes"), params={"within": within_s}))
+
+    def plan(self, job: str | bytes | Mapping[str, Any], within_s: float = 8.0) -> dict[str, Any]:
+        """What submitting this job would do, without doing it: `jobs` (where and when they would start and end),
+        `preempts`, `delays`, and `alternatives`, other requests that would start now."""
+        params = {"within": within_s}
+        if isinstance(job, Mapping):
+            sent: dict[str, Any] = {"json": dict(job)}
+        else:
+            text = job.encode() if isinstance(job, str) else job
+            sent = {"content": text, "headers": {"Content-Type": "application/yaml"}}
+        found = list(self._lines(self._wire.stream("POST", "/jobs:plan", params=params, **sent)))
+        tried = found[-1]
+        if tried["error"]:
+            raise SkepError(f"there is no plan: {tried['error']}")
+        fixes = [each for each in found if each["type"] == "fix"]
+        return {**next(each for each in found if each["type"] == "plan"), "alternatives": fixes}
+
+    def _lines(self, pieces: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         rest = b""
-        for piece in self._wire.stream("GET", self._at(job, "changes"), params={"within": within_s}):
+        for piece in pieces:
             *lines, rest = (rest + piece).split(b"\n")
             yield from map(json.loads, lines)
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from statistics import median
 
 import msgspec
 
+from skep.core.state import State
 from skep.core.step import answer_at_once
 from skep.experiments.estimates import Experience
 from skep.experiments.fixes import FixCase, PossibleFix
 from skep.experiments.lengths import draw_all
 from skep.experiments.samples import SampleFailed, in_fork
-from skep.experiments.trial import NOTHING, Making, Trial, TrialCourse
+from skep.experiments.trial import NOTHING, Making, StateTrial, TrialCourse
 from skep.service.advice import Fix
+from skep.service.copy import KeptCopy
 
 SAMPLES = 16
 MISSES_MAX = 1
@@ -49,17 +51,19 @@ def sample_all(
     by_s: float,
 ) -> SampledFixes:
     """In a fork. Changes that do not help are given up after a few samples."""
-    sampler = Sampler(case, past, names)
+    target = case.members[0].id
+    sampler = Sampler(case.kept, case.at_s, target, past, names)
     pairs = [Pair(each) for each in left]
     count = 0
     while count < SAMPLES and pairs and time.monotonic() < by_s:
         without = sampler.course(NOTHING, count, case.at_s + within_s)
-        until_s = case.at_s + within_s if without.start_s is None else without.start_s
+        until_s = without.starts.get(target, case.at_s + within_s)
         for pair in pairs:
             if time.monotonic() >= by_s:
                 return SampledFixes([], count, is_cut=True)
             try:
-                compare(pair, without, sampler.course(pair.candidate.making, count, until_s), until_s)
+                changed = sampler.course(pair.candidate.making, count, until_s)
+                compare(pair, target, without, changed, until_s)
             except SampleFailed:  # with this change the policy fails
                 pair.misses = SAMPLES
         pairs = [pair for pair in pairs if pair.misses <= MISSES_MAX]
@@ -71,33 +75,35 @@ def sample_all(
 class Sampler:
     """Simulates onwards from what the policy in charge has decided, each time in a fork."""
 
-    def __init__(self, case: FixCase, past: Experience, names: Mapping[str, str]) -> None:
-        self.trial = Trial(case.kept, case.at_s, answer_at_once)
-        self.target = case.members[0].id
+    def __init__(self, kept: KeptCopy, at_s: float, target: str, past: Experience, names: Mapping[str, str]) -> None:
+        self.trial = StateTrial(kept, at_s, answer_at_once)
+        self.target = target
         self.past, self.names = past, names
 
     def course(self, making: Making, seed: int, until_s: float) -> TrialCourse:
-        def work() -> bytes:
-            drawn = draw_all(self.trial.state, self.past, self.names, seed)
-            lengths = {name: each.work_s for name, each in drawn.items()}
-            return msgspec.msgpack.encode(self.trial.simulate(self.target, making, lengths, until_s))
+        """Without a change, until the job starts."""
 
-        return READ(in_fork(work))
+        def draw(state: State) -> dict[str, float]:
+            return {name: each.work_s for name, each in draw_all(state, self.past, self.names, seed).items()}
+
+        until = self.target if making == NOTHING else ""
+        return READ(in_fork(lambda: msgspec.msgpack.encode(self.trial.simulate(making, draw, until_s, until))))
 
 
-def compare(pair: Pair, without: TrialCourse, changed: TrialCourse, until_s: float) -> None:
+def compare(pair: Pair, target: str, without: TrialCourse, changed: TrialCourse, until_s: float) -> None:
     """Up to the time at which the job would have started anyway, if that is within the forecast."""
-    gain_s = 0.0 if changed.start_s is None else until_s - changed.start_s
+    gain_s = until_s - changed.starts.get(target, until_s)
     if gain_s < LEAST_S:
         pair.misses += 1
     pair.gains_s.append(gain_s)
-    names = {*without.others, *changed.others}
-    later = (start_by(changed, name, until_s) - start_by(without, name, until_s) for name in names)
-    pair.delays_s.append(sum(later))
+    pair.delays_s.append(sum(later(without, changed, until_s, {target}).values()))
 
 
-def start_by(course: TrialCourse, name: str, until_s: float) -> float:
-    return min(course.others.get(name, until_s), until_s)
+def later(without: TrialCourse, changed: TrialCourse, until_s: float, but: Collection[str]) -> dict[str, float]:
+    """By how much each job starts later, as far as that is simulated; other jobs than these."""
+    names = {*without.starts, *changed.starts} - set(but)
+    starts = {name: [min(course.starts.get(name, until_s), until_s) for course in (without, changed)] for name in names}
+    return {name: after_s - before_s for name, (before_s, after_s) in starts.items()}
 
 
 def first_of_groups(pairs: list[Pair]) -> list[Pair]:

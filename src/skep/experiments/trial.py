@@ -6,12 +6,12 @@ The copy is used up: callers work in a fork of their process (`experiments/sampl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from skep.core.actions import Action
-from skep.core.events import ATTACHES, Batch, ClusterChanged, Event, TasksStarted
+from skep.core.events import ATTACHES, Batch, ClusterChanged, Event, JobAltered, TasksStarted
 from skep.core.job import Job
 from skep.core.memory import At
 from skep.core.ports import Planner
@@ -59,12 +59,16 @@ def answer_later(planner: Planner, state: State, at: At, asked: OpenQuestion) ->
 class TrialCourse(msgspec.Struct):
     """One sample."""
 
-    start_s: float | None
-    others: dict[str, float]
-    """When other jobs of the core that waited have started."""
+    starts: dict[str, float]
+    """Of jobs of the core: when they started, or that they did before."""
+    ends: dict[str, float]
 
 
-class Trial:
+Draw = Callable[[State], Mapping[str, float]]
+"""The lengths of all open jobs."""
+
+
+class StateTrial:
     """The policy in charge on the copy, when it has decided about everything so far. One change uses it up."""
 
     def __init__(self, kept: KeptCopy, now_s: float, answers: Answers = answer_later) -> None:
@@ -72,9 +76,9 @@ class Trial:
         self.state = kept.state
         self.at_s = max(now_s, kept.state.now_s)
         self.scheduler = Scheduler(kept.state, kept.ground.planner(kept.state.cluster), answers)
-        self._make(NOTHING)
+        self.make(NOTHING)
 
-    def _make(self, making: Making) -> None:
+    def make(self, making: Making) -> None:
         """What is decided is in flight when a simulator adopts the state."""
         is_attached = any(isinstance(event, (*ATTACHES, ClusterChanged)) for event in making.events)
         change = PlannerChange(self.ground.planner) if is_attached else None
@@ -86,38 +90,48 @@ class Trial:
         """Make the change and let everything happen that follows at once, or with the next round."""
         state, at_s = self.state, self.at_s
         held = {job.id for job in state.held_jobs.values() if job.allocation is not None}
-        self._make(making)
+        self.make(making)
         until_s = state.wake_s if self.scheduler.planner.round_s and state.wake_s < math.inf else at_s
         ends = {name: state.jobs[name].work_at(at_s) for name in making.ends}
         engine = Simulator.adopt(state, {job_id: LONG_S, **ends}, restart_s=RESTART_S)
         run(self.scheduler, BoundedWorld(engine, until_s))
-        job = state.jobs[job_id]
+        job = state.jobs.get(job_id)
         gone = (name for name in held if state.jobs[name].allocation is None and name not in making.ends)
         stopped = tuple(sorted(gone))
-        if job.allocation is None or any(True for _ in outstanding(state.memory)):
+        if job is None or job.allocation is None or any(True for _ in outstanding(state.memory)):
             return TrialOutcome(False, stopped=stopped)  # what a solver will answer is not known
         return TrialOutcome(True, nodes_of(state, job), stopped, until_s - at_s)
 
-    def simulate(self, job_id: str, making: Making, work: Mapping[str, float], until_s: float) -> TrialCourse:
-        """Make the change and simulate onwards, with these lengths; without a change only until the job starts."""
+    def simulate(self, making: Making, draw: Draw, until_s: float, job_id: str = "") -> TrialCourse:
+        """Make the change and simulate onwards. With a job the course ends when that starts; `making.stretch` is about
+        the job that is altered."""
         state = self.state
-        waiting = {job.id for job in state.open_jobs.values() if job.allocation is None}
-        self._make(making)
-        lengths = {**work, **{name: state.jobs[name].work_at(self.at_s) for name in making.ends}}
-        if job_id in lengths:
-            lengths[job_id] *= making.stretch
+        lengths = draw(state)
+        self.make(making)
+        lengths = {**draw(state), **lengths} if has_more(state, lengths) else dict(lengths)
+        lengths |= {name: state.jobs[name].work_at(self.at_s) for name in making.ends}
+        for event in making.events:
+            if isinstance(event, JobAltered) and event.job.id in lengths:
+                lengths[event.job.id] *= making.stretch
+        waiting = {job.id for job in state.open_jobs.values() if job.start_s is None or job.allocation is None}
         bounded = BoundedWorld(Simulator.adopt(state, lengths, restart_s=RESTART_S, speed=Seen(state)), until_s)
-        starts: dict[str, float] = {}
+        starts = {job.id: self.at_s for job in state.open_jobs.values() if job.allocation is not None}
 
         def observe(at_s: float, events: list[Event]) -> None:
             for event in events:
                 if isinstance(event, TasksStarted) and event.job_id in waiting:
                     starts.setdefault(event.job_id, at_s)
-                    if event.job_id == job_id and making == NOTHING:
+                    if event.job_id == job_id:
                         bounded.until_s = at_s
 
+        open_jobs = list(state.open_jobs.values())
         run(self.scheduler, bounded, observe)
-        return TrialCourse(starts.pop(job_id, None), starts)
+        ends = {job.id: job.finish_s for job in open_jobs if job.finish_s is not None}
+        return TrialCourse(starts, ends)
+
+
+def has_more(state: State, lengths: Mapping[str, float]) -> bool:
+    return any(job.id not in lengths for job in state.open_jobs.values())
 
 
 def nodes_of(state: State, job: Job) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import msgspec
 
 from skep.server.foresight import kill
-from skep.service.advice import FixQuestion, Line, Tried
+from skep.service.advice import Line, Question, Tried
 from skep.service.foreseen import Setup
 
 log = logging.getLogger("skep")
@@ -29,7 +29,7 @@ class Advice:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
 
-    def ask(self, question: FixQuestion) -> Iterator[bytes]:
+    def ask(self, question: Question) -> Iterator[bytes]:
         """The lines of the answer as they come, one question at a time; the last one is `Tried`. A caller that stops
         listening ends the process."""
         with self._lock:
@@ -44,7 +44,7 @@ class Advice:
                 if not is_done:
                     self._end()
 
-    def _lines(self, question: FixQuestion) -> Iterator[bytes]:
+    def _lines(self, question: Question) -> Iterator[bytes]:
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None

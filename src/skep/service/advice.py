@@ -7,6 +7,11 @@ from typing import Literal
 
 import msgspec
 
+from skep.core.group import GroupSpec
+from skep.core.model import JobSpec
+from skep.jobs.request import Request
+from skep.service.foreseen import Likely
+
 Kind = Literal["release", "alter", "priority", "wait", "undrain", "node", "stop"]
 When = Literal["now", "sooner"]
 
@@ -37,7 +42,7 @@ class Asker(msgspec.Struct, frozen=True):
         return self.is_admin or vc in self.leads or (bool(user) and user == self.user and self.may_use(vc))
 
 
-class FixQuestion(msgspec.Struct, frozen=True):
+class FixQuestion(msgspec.Struct, frozen=True, tag="fixes"):
     """About one waiting job."""
 
     job: str
@@ -45,6 +50,21 @@ class FixQuestion(msgspec.Struct, frozen=True):
     asker: Asker = Asker()
     within_s: float = 0.0
     """So long it may try out what would let the job start sooner, after what would let it start now."""
+
+
+class PlanQuestion(msgspec.Struct, frozen=True, tag="plan"):
+    """About jobs that are not submitted yet."""
+
+    requests: list[Request]
+    specs: list[list[JobSpec]]
+    """The jobs of the core of each request."""
+    groups: list[GroupSpec]
+    now_s: float
+    asker: Asker = Asker()
+    within_s: float = 8.0
+
+
+Question = FixQuestion | PlanQuestion
 
 
 class Fix(msgspec.Struct, frozen=True, kw_only=True, tag="fix"):
@@ -80,4 +100,42 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True, tag="tried"):
     """Why nothing could be tried."""
 
 
-Line = Fix | Tried
+class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What would become of one job, if nothing else were submitted."""
+
+    name: str
+    gpus: float
+    nodes: tuple[str, ...] = ()
+    """Where it would start now; empty: it would wait."""
+    start: Likely | None = None
+    end: Likely | None = None
+    gpu_hours: float | None = None
+    """The median; None: not known, or longer than the simulation."""
+    lengths: str = "none"
+    """The source of its length: `owner`, `history` or `none`."""
+
+
+class DelayedJob(msgspec.Struct, frozen=True):
+    job: str
+    delay_s: float
+    """The median."""
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
+    """What a submission would do."""
+
+    jobs: list[PlannedJob]
+    preempts: list[str]
+    """Jobs that would make room at once, of those that the caller may see."""
+    preempts_others: int
+    """And how many of other VCs."""
+    delays: list[DelayedJob]
+    """Waiting jobs that would start later, of those that the caller may see, most first."""
+    delayed: int
+    delay_s: float
+    """How many jobs would start later, and by how much all together, as a median."""
+    samples: int
+    until_s: float
+
+
+Line = Fix | Tried | Planned

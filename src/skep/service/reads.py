@@ -12,7 +12,7 @@ import msgspec
 
 from skep.core.errors import Conflict, InputError, NotFound
 from skep.core.job import JobState
-from skep.core.model import GroupRef
+from skep.core.model import GroupRef, JobSpec
 from skep.core.needs import Need, Offer, count_offers, lacks, offered_needs
 from skep.core.ports import Capability, EngineReads, LogReader, Metrics, RunsBeside, TaskEnvironment
 from skep.core.refusal import Cause, Refusal
@@ -267,10 +267,10 @@ class Reads:
             raise Conflict("the tasks of this engine run on the machine of the server: run the command there")
         return self.engine.run_beside(core_id(row, request, task), task, argv)
 
-    def check(self, requests: list[Request]) -> None:
-        """Raises if these could not be submitted now. Changes nothing."""
+    def check(self, requests: list[Request]) -> list[list[JobSpec]]:
+        """The jobs of the core of each. Raises if these could not be submitted now. Changes nothing."""
         with self.lock:
-            commands.check_all(self.writer, Turn(self.writer.state.now_s), requests, self.sight)
+            return commands.check_all(self.writer, Turn(self.writer.state.now_s), requests, self.sight)
 
     # The cluster ------------------------------------------------------------------------------------------------
 

@@ -63,6 +63,31 @@ def test_only_what_the_caller_may_do(tmp_path: Path) -> None:
         assert world.client.get(f"{API}/jobs/2/changes", headers=ann).status_code == 404
 
 
+def plan(world: World, *jobs: dict[str, Any], **headers: Any) -> list[dict[str, Any]]:
+    body = list(jobs) if len(jobs) > 1 else jobs[0]
+    answer = world.client.post(f"{API}/jobs:plan", params={"within": 20}, json=body, **headers)
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def test_what_a_submission_would_do(world: World) -> None:
+    running = world.run(gpus=6)
+    known = {"name": "new", "command": "true", "expect_s": 60}
+    found, tried = plan(world, {**known, "gpus": 2})
+    assert (found["type"], found["jobs"][0]["nodes"], tried["error"]) == ("plan", ["n0"], "")
+    assert (found["preempts"], found["delayed"], found["jobs"][0]["lengths"]) == ([], 0, "owner")
+    found, *fixes, _ = plan(world, {**known, "gpus": 8, "secrets": {"KEY": "hidden"}})
+    assert found["jobs"][0]["nodes"] == []
+    assert [each["change"] for each in fixes] == [{"gpus": 2}, {"priority": 100}]
+    found = plan(world, {**known, "gpus": 4, "priority": 100})[0]
+    assert found["preempts"] == [running]
+    assert world.ids() == [running]
+    bad = world.client.post(f"{API}/jobs:plan", json={**known, "gpus": 80})
+    assert (bad.status_code, "can never run" in bad.json()["error"]) == (400, True)
+    many = [{**known, "name": f"n{number}"} for number in range(21)]
+    assert world.client.post(f"{API}/jobs:plan", json=many).status_code == 400
+
+
 def test_a_process_that_fails_is_started_again(tmp_path: Path) -> None:
     advice = Advice(Setup(str(tmp_path / "nothing")))
     try:

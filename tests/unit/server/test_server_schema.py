@@ -33,12 +33,13 @@ include-path = "/api/v1/jobs/{id}/logs"
 parameters = { "query.follow" = false }
 
 [[operations]]
-include-path = "/api/v1/jobs/{id}/changes"
+include-path = ["/api/v1/jobs/{id}/changes", "/api/v1/jobs:plan"]
 parameters = { "query.within" = 0 }
 
 [[operations]]
 include-path = [
-    "/api/v1/jobs", "/api/v1/jobs:batch", "/api/v1/cluster", "/api/v1/policy", "/api/v1/history", "/api/v1/timeline",
+    "/api/v1/jobs", "/api/v1/jobs:batch", "/api/v1/jobs:plan",
+    "/api/v1/cluster", "/api/v1/policy", "/api/v1/history", "/api/v1/timeline",
     "/api/v1/traces", "/api/v1/studies"
 ]
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409"]
