@@ -288,7 +288,7 @@ class ClockStepped(msgspec.Struct, frozen=True, tag=True):
 
 
 class TimerDue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """These timers are due; without names, the planner's wake-up and all other timers that are due by now."""
+    """These timers are due; without names all that are due by now, and if there are none, the planner is woken."""
 
     due: tuple[Timer, ...] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.support import job
+from tests.support import World, cluster, job, trace
 from tests.unit.core.by_hand import ByHand, gpus
 
 from skep.core.actions import Stop
@@ -61,9 +61,18 @@ def test_a_wake_up_is_used_up(world: ByHand) -> None:
 def test_without_names_everything_that_is_due_counts(world: ByHand) -> None:
     world.apply(JobHeld("b", "wait", until_s=20.0))
     trigger = world.apply(TimerDue(()), at_s=25.0)
-    assert trigger.is_timer
+    assert not trigger.is_timer, "the planner's own wake-up is not due"
     assert [each.id for each in trigger.submitted] == ["b"]
     assert not world["a"].is_ending
+    world.decide(lambda plan: plan.wake(40.0))
+    assert world.apply(TimerDue(()), at_s=40.0).is_timer
+
+
+def test_the_timer_of_a_job_is_no_boundary_of_a_round() -> None:
+    jobs = trace(job(id="a", work=1000.0, time_limit_s=70.0), job(id="b", work=10.0))
+    course = World(jobs, cluster("1x1"), "fifo", round_s=60.0).begin()
+    course.finish()
+    assert [row.start_s for row in course.rows()] == [0.0, 120.0]
 
 
 def test_a_lease_that_ends_before_its_job_was_launched_frees_what_was_booked() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def timer_due(state: State, event: TimerDue) -> None:
     """A timer that is no longer set is ignored: it was dropped by an event of the same instant."""
-    for timer in event.due or (*state.timers.due(state.now_s), Timer(state.now_s, PLAN)):
+    for timer in event.due or state.due(state.now_s) or (Timer(state.now_s, PLAN),):
         if timer.kind is PLAN:
             state.wake().is_timer = True
             state.wake_s = math.inf

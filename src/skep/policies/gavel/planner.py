@@ -43,6 +43,8 @@ INTERVAL = 16 / 3
 """The least number of rounds between two answers: 1,920 s in Gavel's release."""
 NARROW = 1e-3
 """The GPUs of a type that has none: a limit must leave room inside."""
+LEAST, NOISE = 1e-5, 1e-3
+"""Shares that are as small as this, or as this beside the job's largest one, do not count."""
 NEVER_S = 1e9
 """The work of a job without an estimate."""
 
@@ -90,13 +92,11 @@ class Gavel(JointPlanner):
         answered, failed = ANSWERED.get(memory), SOLVE_FAILED.get(memory)
         if ASKED.get(memory) is not None or view.now_s in [each.at_s for each in (answered, failed) if each]:
             return False
-        if answered is not None and view.held_jobs and view.now_s - answered.at_s < INTERVAL * self.round_s:
+        if answered is not None and view.now_s - answered.at_s < INTERVAL * self.round_s:
             is_first = self.options.is_compat and not answered.at_s  # as if that of time 0 had not been
-            return is_first and self._has_others(view, memory)
-        return self._has_others(view, memory)
-
-    def _has_others(self, view: View, memory: Memory) -> bool:
-        """True if the jobs that share GPUs are others than those of the answer."""
+            is_idle = not view.held_jobs and not is_decided(view)
+            if not is_first and not is_idle:
+                return False
         self._refresh(view)
         there = self._sharing(view)
         return bool(there) and self.answer(memory).jobs.keys() != there.keys()
@@ -115,7 +115,10 @@ class Gavel(JointPlanner):
         if answered is None:
             return TimeShares([], {})
         if answered.number != self.shares[0]:
-            self.shares = answered.number, msgspec.msgpack.decode(answered.answer, type=TimeShares)
+            found = msgspec.msgpack.decode(answered.answer, type=TimeShares)
+            if not self.options.is_compat:
+                found = msgspec.structs.replace(found, rows=[without_noise(row) for row in found.rows])
+            self.shares = answered.number, found
         return self.shares[1]
 
     def problem(self, view: View, memory: Memory, at: At) -> SolverProblem:
@@ -277,8 +280,8 @@ class Gavel(JointPlanner):
 
     def decide(self, view: View, plan: Plan, memory: Memory, pending: Sequence[JobView]) -> float:
         self._refresh(view)
-        if any(job.decided_s == view.now_s for job in view.open_jobs.values() if job.launches or job.allocation):
-            return math.inf  # this round is decided; what it stopped has come back
+        if is_decided(view):
+            return math.inf
         pending = self.probes.start(view, plan, memory, pending)
         make = PairedRound if self.options.shares else ShareRound
         now = make(self, view, plan, memory, [job for job in pending if self.kind(view, job).is_shared])
@@ -326,6 +329,17 @@ def completed_words(types: Sequence[str], rates: Sequence[float | None], done: C
         f"its speed is estimated from {done.references} other models, {', '.join(parts)} "
         f"(typically off by {done.error:.0%})"
     )
+
+
+def without_noise(shares: tuple[float, ...]) -> tuple[float, ...]:
+    """Solvers end near the optimum, so what should be 0 is often a little more: a job would be owed time everywhere."""
+    least = max(NOISE * max(shares), LEAST)
+    return tuple([share if share > least else 0.0 for share in shares])
+
+
+def is_decided(view: View) -> bool:
+    """True if the round that begins now is decided, and what it stopped has come back."""
+    return any(job.decided_s == view.now_s for job in view.open_jobs.values() if job.launches or job.allocation)
 
 
 def on_each(shape: Shape, gpu_types: Sequence[str]) -> tuple[Shape, ...]:

@@ -128,8 +128,10 @@ class ShareRound:
                 if self.planner.options.is_compat:
                     self._admit(number, self._unowed(jobs, urgencies, number))
             if not self.planner.options.is_compat:
-                for number in order:
-                    self._admit(number, self._unowed(jobs, urgencies, number))
+                for is_there in (True, False):  # nobody is moved for what is left over
+                    for number in order:
+                        unowed = self._unowed(jobs, urgencies, number)
+                        self._admit(number, [job for job in unowed if (self.there.get(job.seq) == number) == is_there])
 
     def _type_order(self) -> list[int]:
         """With `compat`, policies that do not know the types take them in a random order."""
