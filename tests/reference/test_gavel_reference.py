@@ -77,12 +77,13 @@ def test_gavel_with_knowledge_of_the_types(name: str, objective: str, jct: float
         ("single60", "las", 0.02, 0.02),
         ("mmf96", "las", 0.02, 0.02),
         ("mmf96", "ftf", 0.04, 0.02),
-        ("mmf96", "makespan", 0.04, 0.03),
+        ("mmf96", "makespan", 0.04, 0.02),
     ],
 )
 def test_gavel_without_knowledge_of_the_types(name: str, objective: str, jct: float, makespan: float) -> None:
-    """The order of the types is random, so these are means. That of `gavel-makespan` is 2.2 % too long: the last job
-    that comes waits for another answer than in Gavel's run."""
+    """The order of the types is random, so these are means. The last job is alone for 25,000 s, on the type that chance
+    names in each round: single makespans differ by up to 3 %, and in Gavel's own run of `gavel-makespan` that job was
+    3.6 % faster than on all types alike."""
     wanted = recorded(name, RESULTS[objective])
     found = [simulated(name, f"gavel-{objective}:compat=true,aware=false", seed) for seed in SEEDS]
     assert mean(each.jct_s for each in found) == pytest.approx(wanted.jct_s, rel=jct)

@@ -94,7 +94,7 @@ class Gavel(JointPlanner):
             return False
         if answered is not None and view.now_s - answered.at_s < INTERVAL * self.round_s:
             is_first = self.options.is_compat and not answered.at_s  # as if that of time 0 had not been
-            is_idle = not view.held_jobs and not is_decided(view)
+            is_idle = not self.options.is_compat and not view.held_jobs and not is_decided(view)
             if not is_first and not is_idle:
                 return False
         self._refresh(view)

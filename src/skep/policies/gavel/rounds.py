@@ -135,9 +135,10 @@ class ShareRound:
 
     def _type_order(self) -> list[int]:
         """With `compat`, policies that do not know the types take them in a random order."""
-        order, options = list(range(len(self.free))), self.planner.options
+        order, options = list(self.numbers), self.planner.options
         if options.is_compat and not options.is_aware:
-            order.sort(key=lambda number: draw(options.seed, round(self.view.now_s * 1e3), number))
+            number_of_round = round(self.view.now_s / self.planner.round_s)
+            order.sort(key=lambda number: draw(options.seed, number_of_round, number))
         return order
 
     def _unowed(self, jobs: Iterable[JobView], urgencies: dict[int, list[Urgency]], number: int) -> list[JobView]:
