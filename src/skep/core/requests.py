@@ -7,11 +7,13 @@ It follows from submissions, so the log has no events of its own for it. It is p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
 from skep.core.model import Shape
+
+T = TypeVar("T")
 
 KEPT = 10_000
 """The number of latest jobs that count."""
@@ -20,7 +22,7 @@ SPARE = 1_000
 """The number of additional jobs that are kept, for readers that are a little behind (`Requests.shapes`)."""
 
 
-def drop_oldest(latest: list[Any], most: int, by: int) -> None:
+def drop_oldest(latest: list[T], most: int, by: int) -> None:
     """Drop so many each time that the list reaches its most, as if its last values had been added one at a time: what
     is left does not depend on when they were."""
     if len(latest) >= most:
