@@ -128,7 +128,7 @@ class ShareRound:
                 if self.planner.options.is_compat:
                     self._admit(number, self._unowed(jobs, urgencies, number))
             if not self.planner.options.is_compat:
-                for is_there in (True, False):  # nobody is moved for what is left over
+                for is_there in (True, False):  # no job moves for time that others leave over
                     for number in order:
                         unowed = self._unowed(jobs, urgencies, number)
                         self._admit(number, [job for job in unowed if (self.there.get(job.seq) == number) == is_there])
