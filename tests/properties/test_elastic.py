@@ -105,6 +105,24 @@ def test_a_run_is_sound_and_everybody_gets_through(data: st.DataObject) -> None:
     assert course.csv() == run(world).csv()
 
 
+@pytest.mark.parametrize("sharing", [CELLS, PRIVATE, NUMBERS])
+@examples(30)
+@given(data=st.data())
+def test_sizes_are_divided_anew_in_virtual_clusters(sharing: str, data: st.DataObject) -> None:
+    """In each round jobs shrink, grow, start and are stopped together, on cells that some of them leave."""
+    world = data.draw(elastic_vcs()).shared_as(sharing)
+    for vc in world.layout.vcs.values():
+        vc.policy = ""
+    round_s = data.draw(st.sampled_from([10.0, 60.0]))
+    course = msgspec.structs.replace(world, policy="optimus", round_s=round_s).begin()
+
+    def look(at_s: float, events: object) -> None:
+        if at_s % round_s == 0:  # between two boundaries the planner does not hear of ends
+            check_shared(course.state, planner_of(course))
+
+    course.finish(look)
+
+
 @examples(60)
 @given(data=st.data())
 def test_work_is_what_was_held_in_proportion(data: st.DataObject) -> None:

@@ -414,14 +414,14 @@ class Plan(msgspec.Struct, eq=False):
         self._steps.append((unrelease, allocation, None))
 
     def vacate(self, job: JobView) -> None:
-        """Count the job's resources as free until `occupy` or until the step is undone."""
+        """Count the job's resources as free until `occupy` books them, or others in a trial, or this is undone."""
         allocation = self._jobs[job.id].allocation
         assert allocation is not None
         self._books.give(allocation, job.seq)
         self._steps.append((unvacate, allocation, job.seq))
 
-    def occupy(self, job: JobView) -> None:
-        allocation = self._jobs[job.id].allocation
+    def occupy(self, job: JobView, trial: Allocation | None = None) -> None:
+        allocation = trial or self._jobs[job.id].allocation
         assert allocation is not None
         self._books.take(allocation, job.seq)
         self._steps.append((unoccupy, allocation, job.seq))

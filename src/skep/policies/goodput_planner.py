@@ -177,7 +177,7 @@ class GoodputPlanner(JointPlanner):
         for each in changing:
             seat = self._seat(view, plan, each) if each.given.tasks else None
             if seat is not None:
-                plan.reserve(seat)
+                plan.occupy(each.job, seat)
                 found[each.job.id] = seat
         plan.rollback(mark)
         return found

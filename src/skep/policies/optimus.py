@@ -186,7 +186,7 @@ class Optimus(JointPlanner):
             place = self._place(view, plan, each)
             if place is not None:
                 # A pending job counts as a neighbour of those that are placed after it.
-                plan.reserve(place) if each.job.allocation is not None else plan.start(each.job, place)
+                plan.occupy(each.job, place) if each.job.allocation is not None else plan.start(each.job, place)
                 found[each.job.id] = place
         plan.rollback(mark)
         return found
