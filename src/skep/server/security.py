@@ -39,7 +39,7 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE")
 HEALTH, SESSION = "/api/v1/health", "/api/v1/session"
 """Routes that need no token: health, and the login."""
 YAML = (b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/x-yaml")
-TAKES_YAML = ("/api/v1/jobs", "/api/v1/cluster")
+TAKES_YAML = ("/api/v1/jobs", "/api/v1/jobs:plan", "/api/v1/cluster")
 DECIDING = (b"host", b"origin", b"content-type", b"authorization", b"x-skep-user", b"cookie", b"x-requested-with")
 """Headers that must be present exactly once: two readers could use different ones."""
 TRACES = "/api/v1/traces"

@@ -25,7 +25,8 @@ QUERIES = {
     "/usage": ["?by=user", "?by=vc", "?by=job"],
     "/decisions": ["", "?job=mine"],
 }
-NOT_FOR_THEM = {"/tokens": 403}
+NOT_FOR_THEM = {"/tokens": 403, "/searches/{name}": 404}
+SEARCHED = "crimson-lr"
 STREAMS = [("/events", {"Last-Event-ID": "0"}), ("/events?job=late", {"Last-Event-ID": "0"}), ("/changes?after=1", {})]
 
 
@@ -38,6 +39,9 @@ class Scene:
         world.wait_for(self.victim, "running")
         self.theirs = self.preempt()
         world.wait_for(self.victim, "pending")
+        search = {"metric": "loss", "parameters": {"lr": [0.1, 0.01]}}
+        body = {"command": "train ${lr}", "name": SEARCHED, "vc": "red", "hold": True, "search": search}
+        assert world.client.post(f"{API}/jobs", json=body, headers=self.red).status_code == 201
         self.upload()
         world.live.foresight = self.forecast()
 
@@ -87,7 +91,8 @@ def paths(scene: Scene) -> Iterator[tuple[str, str]]:
         if "get" in methods and path.startswith(API) and declared != "/changes":
             values = [scene.mine, scene.victim] if declared.startswith("/jobs/") else [scene.study]
             for value in values if "{id}" in declared else [""]:
-                asked = declared.replace("{id}", value).replace("{name}", "n0")
+                name = SEARCHED if declared.startswith("/searches") else "n0"
+                asked = declared.replace("{id}", value).replace("{name}", name)
                 for query in QUERIES.get(declared, [""]):
                     yield declared, asked + query
 
@@ -106,7 +111,7 @@ def test_no_answer_names_a_job_of_another_vc(scene: Scene) -> None:
     assert len(asked) > 30
     for declared, path in asked:
         answer = scene.get(path, scene.blue)
-        is_theirs = declared.startswith("/studies/{id}")
+        is_theirs = declared.startswith(("/studies/{id}", "/searches/{name}"))
         assert answer.status_code == (404 if is_theirs else NOT_FOR_THEM.get(declared, 200)), (path, answer.text)
         if not is_theirs:
             scene.check(answer.text, path)

@@ -12,6 +12,8 @@ from skep.service.advice import Asker, Fix, FixQuestion, Tried
 from skep.service.commands import drain, hold
 from skep.service.foreseen import Setup
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 
 def asked(
     world: LiveWorld, job_id: str, within_s: float = 0.0, asker: Asker | None = None

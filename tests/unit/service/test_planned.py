@@ -16,6 +16,8 @@ from skep.service.foreseen import Likely, Setup
 from skep.service.sight import EVERYTHING
 from skep.service.turn import Turn
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 
 def planned(world: LiveWorld, *requests: Request, asker: Asker | None = None) -> tuple[Planned, list[Fix]]:
     with world.writer.lock:
