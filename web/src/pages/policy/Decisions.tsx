@@ -15,7 +15,7 @@ export function Decisions() {
   return (
     <Card title="Last decisions">
       {error ? <Problem error={error} /> : null}
-      {isPending ? <div className="decisions room" /> : null}
+      {isPending ? <div className="decisions" /> : null}
       {data && !all.length ? <Empty>Nothing has been decided yet.</Empty> : null}
       {all.length ? (
         <div className="scroll decisions" tabIndex={0} role="region" aria-label="Last decisions">
@@ -30,8 +30,9 @@ export function Decisions() {
               </tr>
             </thead>
             <tbody>
-              {all.map((decision) => (
-                <Row key={`${decision.seq} ${decision.job} ${decision.kind}`} decision={decision} />
+              {/* By place: a new decision changes texts and moves no row. */}
+              {all.map((decision, place) => (
+                <Row key={place} decision={decision} />
               ))}
             </tbody>
           </table>
