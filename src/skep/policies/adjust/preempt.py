@@ -106,4 +106,4 @@ def may_stop(view: View, running: Running, job: JobView) -> bool:
 
 def is_of_now(job: JobView, now_s: float) -> bool:
     """True if it was started at this instant: by an earlier plan, or by this one, which is not committed yet."""
-    return job.state is LAUNCHING and (job.decided_s == now_s or job.bound is not job.allocation)
+    return job.state is LAUNCHING and (job.decided_s == now_s or job.bound is None)
