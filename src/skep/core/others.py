@@ -61,8 +61,10 @@ def settle(state: State, names: Iterable[str]) -> None:
         others.deficit = min(wanted, node.gpu_count) - len(counted) if len(counted) < wanted else 0
         others.is_whole = others.is_whole and not others.deficit
         others.booked = (*booked, *counted)
-        if bool(others.deficit) != was_short:
+        is_other = bool(others.deficit) != was_short
+        if is_other:
             (state.cluster.restore if state.health.may_use(name) else state.cluster.lose)(node)
+        if is_other or mask_of(others.booked) != before:  # cells of VCs are not bound to what others use
             state.wake().nodes_changed = True
         if not others.is_whole:
             state.health.crowded.add(name)
