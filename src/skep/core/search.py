@@ -58,16 +58,11 @@ class Trial(msgspec.Struct):
     step: float = 0.0
     steps: float | None = None
     """How far it is, of how many steps."""
-    last: float | None = None
-    """The last reported value of the metric."""
     begun_s: float = 0.0
     """Seconds that it ran before its first report."""
 
     def take_in(self, spec: SearchSpec, report: Report) -> None:
         self.step, self.steps = report.step, report.steps
-        value = report.series.get(spec.metric)
-        if value is not None:
-            self.last = value
         result = self.result_of(spec, report)
         while result is not None:
             self.results.append(result)

@@ -6,6 +6,7 @@ import gc
 import math
 import os
 import resource
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -25,6 +26,8 @@ LEAST = 5
 ROUND_S = 300.0
 """A round ends after this time with the samples that there are."""
 SAMPLE_CPU_S = 60
+SAMPLE_S = 600
+"""Of a sample: a policy that computes without end, or waits, is ended."""
 WAITS = (PENDING, "launching")
 BLIND = 0.5
 """A start is poorly known if of more than this part of the GPUs before it nothing is known."""
@@ -117,10 +120,11 @@ def in_fork(work: Callable[[], bytes]) -> bytes:
 
 
 def answer(work: Callable[[], bytes], to: int) -> int:
-    """In the fork. A policy that does not come to an end is ended by the limit of CPU time."""
+    """In the fork. A policy that does not come to an end is ended by the limits."""
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     soft = SAMPLE_CPU_S if hard == resource.RLIM_INFINITY else min(hard, SAMPLE_CPU_S)
     resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+    signal.alarm(SAMPLE_S)
     gc.disable()  # a collection would touch, and so copy, all of the memory; what is left goes with the process
     code = 0
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,7 +11,7 @@ from skep.core.errors import Conflict, NotFound
 from skep.core.events import Event, GroupEnded, JobReleased
 from skep.core.fold.searches import spent_gpu_s
 from skep.core.group import Group
-from skep.core.job import JobState
+from skep.core.job import FINAL, JobState
 from skep.core.search import SearchSpec, Trial
 from skep.jobs.core import named_ref
 from skep.jobs.request import Request
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from skep.service.writer import Writer
 
 PAGE = 500
-ENDED = ("succeeded", "failed", "stopped")
 
 
 def judged(writer: Writer, turn: Turn, events: list[Event]) -> list[Event]:
@@ -72,19 +71,29 @@ def searches(reads: Reads) -> list[Json]:
         found = [group for group in groups if reads.sight.sees(group.id.partition("/")[0])]
         order = {group.id: state.jobs[next(iter(group.members))].seq for group in found}
         found.sort(key=lambda group: -order[group.id])
-        shown = [summary(group, spent_gpu_s(state, group)) for group in found]
-    for each in shown:
-        value = reads.engine.progress(each["best"]).get(each["metric"]) if each["best"] else None
-        each["best_value"] = value if isinstance(value, int | float) else each["best_value"]
-    return shown
+        shown = [(summary(group, spent_gpu_s(state, group)), group.spec.search, list(group.members)) for group in found]
+    return [{**head, **best_of(search, metrics(reads, search, trials))} for head, search, trials in shown if search]
+
+
+def metrics(reads: Reads, search: SearchSpec, trials: Iterable[str]) -> dict[str, float | None]:
+    return {job_id: number(reads.engine.progress(job_id).get(search.metric)) for job_id in trials}
+
+
+def number(value: object) -> float | None:
+    return value if isinstance(value, int | float) else None
+
+
+def best_of(search: SearchSpec, values: Mapping[str, float | None]) -> Json:
+    """The trial whose last value is the best, and that value."""
+    known = {job_id: value for job_id, value in values.items() if value is not None}
+    best = min(known, key=lambda job_id: search.cost(known[job_id]), default=None)
+    return {"best": best, "best_value": None if best is None else known[best]}
 
 
 def summary(group: Group, spent: float) -> Json:
     vc, user, name = group.id.split("/", 2)
     search = group.spec.search
     assert search is not None
-    known = {job_id: trial.last for job_id, trial in group.trials.items() if trial.last is not None}
-    best = min(known, key=lambda job_id: search.cost(known[job_id]), default=None)
     return {
         **{"name": name, "vc": vc, "user": user, **shown_rule(search)},
         "state": "running" if group.left else "ended",
@@ -92,8 +101,6 @@ def summary(group: Group, spent: float) -> Json:
         "ended": len(group.members) - group.left,
         "paused": sum(trial.is_paused for name, trial in group.trials.items() if group.members.get(name) is None),
         "spent_gpu_hours": spent / 3600,
-        "best": best,
-        "best_value": None if best is None else known[best],
     }
 
 
@@ -111,16 +118,16 @@ def search_of(reads: Reads, ref: str) -> Json:
         trials = [shown_trial(row, search, noted.get(row["id"])) for row in rows]
         spent = None if group is None else spent_gpu_s(reads.writer.state, group)
         why = "" if group is None else group.reason
-    mark_best(trials, search)
-    best = next((each for each in trials if each["is_best"]), None)
-    open_count = sum(each["state"] not in ENDED for each in trials)
+    best = best_of(search, {each["id"]: each["value"] for each in trials})
+    for each in trials:
+        each["is_best"] = each["id"] == best["best"]
+    is_open = any(row["state"] not in FINAL for row in rows)
     return {
         **{"name": first["group"], "vc": first["vc"], "user": first["user"], **shown_rule(search)},
-        "state": "running" if open_count else "ended",
+        "state": "running" if is_open else "ended",
         "reason": why,
         "spent_gpu_hours": sum(row["service_gpu_s"] for row in rows) / 3600 if spent is None else spent / 3600,
-        "best": None if best is None else best["id"],
-        "best_value": None if best is None else best["value"],
+        **best,
         "trials": trials,
     }
 
@@ -145,15 +152,14 @@ def shown_rule(search: SearchSpec) -> Json:
 
 def shown_trial(row: Json, search: SearchSpec, trial: Trial | None) -> Json:
     """`value`: what it reported last, if that is a number."""
-    value, step = (row["values"].get(name) for name in (search.metric, "step"))
     is_paused = row["state"] == "pending" and row["reason"].removeprefix("held: ").startswith(PAUSED)
     results = [] if trial is None else trial.results
     return {
         **{"id": row["id"], "name": row["name"], "parameters": row["request"]["parameters"]},
         "state": "paused" if is_paused else row["state"],
         "why": row["reason"],
-        "step": step if isinstance(step, int | float) else None,
-        "value": value if isinstance(value, int | float) else None,
+        "step": number(row["values"].get("step")),
+        "value": number(row["values"].get(search.metric)),
         "rungs": [{"step": search.rung(at), "value": finite(search.value(cost))} for at, cost in enumerate(results)],
         "is_best": False,
     }
@@ -161,12 +167,6 @@ def shown_trial(row: Json, search: SearchSpec, trial: Trial | None) -> Json:
 
 def finite(value: float) -> float | None:
     return value if abs(value) < 1e300 else None
-
-
-def mark_best(trials: list[Json], search: SearchSpec) -> None:
-    known = [each for each in trials if each["value"] is not None]
-    if known:
-        min(known, key=lambda each: search.cost(each["value"]))["is_best"] = True
 
 
 def group_of(reads: Reads, ref: str) -> tuple[str, Json]:

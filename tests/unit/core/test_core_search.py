@@ -24,7 +24,7 @@ def test_the_first_report_with_the_metric_at_a_rung_is_its_result() -> None:
     trial = Trial()
     for each in (report(9, loss=5.0), report(11), report(12, loss=4.0), report(13, loss=3.0)):
         trial.take_in(ASHA, each)
-    assert (trial.results, trial.last, trial.step) == ([4.0], 3.0, 13)
+    assert (trial.results, trial.step) == ([4.0], 13)
 
 
 def test_the_end_of_a_trial_is_no_rung() -> None:

@@ -37,7 +37,10 @@ def test_a_search_has_its_trials_and_the_best_of_them(board: Board) -> None:
         (None, False),
     ]
     assert (found["best"], found["best_value"], found["state"]) == (ids[1], 0.25, "running")
-    assert [each["name"] for each in board.get("/searches", list[SearchBrief])] == ["tune"]
+    (listed,) = board.get("/searches", list[SearchBrief])
+    assert {name: listed[name] for name in ("name", "best", "best_value", "state")} == {
+        name: found[name] for name in ("name", "best", "best_value", "state")
+    }
     assert board.client.get(f"{API}/searches/none").status_code == 404
     assert board.client.get(f"{API}/searches/a'b").status_code in (400, 404, 422)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 from live_world import LiveWorld, request
 
+from skep.experiments import samples
 from skep.experiments.calibration import Calibration, holds
 from skep.experiments.follower import Forecaster
 from skep.experiments.samples import SampleFailed, cpu_seconds, foresee, in_fork, likely
@@ -135,6 +137,17 @@ def test_a_sample_that_fails_says_why(capfd: pytest.CaptureFixture[str]) -> None
         in_fork(end_itself)
     assert in_fork(lambda: b"x" * 1_000_000) == b"x" * 1_000_000
     assert capfd.readouterr().err == ""
+
+
+def test_a_policy_that_waits_in_a_sample_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "SAMPLE_S", 1)
+
+    def wait() -> bytes:
+        time.sleep(60)
+        return b""
+
+    with pytest.raises(SampleFailed, match="ended by signal 14"):
+        in_fork(wait)
 
 
 def test_the_next_sample_lies_between_the_ranks_in_four_of_five_cases() -> None:
